@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use carrack_fuzz::Input;
 use carrack_wire::auth::{
-    DataConnectionAuthError, ListenerNonce, RESPONSE_BYTES, DialerResponse, SessionKey, StreamIndex, listener_named,
+    DataConnectionAuthError, ListenerNonce, RESPONSE_BYTES, DialerResponse, SessionKey, StreamIndex, parse_listener_nonce,
 };
 use libfuzzer_sys::fuzz_target;
 
@@ -32,7 +32,7 @@ fn attack(input: &mut Input<'_>) -> Option<()> {
     let stream = StreamIndex { number: u16_at(10), count: u16_at(12) };
     let rtt = Duration::from_micros(u32::from_le_bytes([guess[16], guess[17], guess[18], guess[19]]).into());
     let ours = DialerResponse::new(&key, &listener, nonce, stream, rtt);
-    assert_eq!((ours.place(), ours.rtt()), (stream, rtt));
+    assert_eq!((ours.stream_index(), ours.rtt()), (stream, rtt));
     assert_eq!(DialerResponse::verify(ours.as_bytes(), &key, &listener), Ok(ours));
     let proof = ours.listener_proof(&key);
     assert_eq!(ours.verify_listener(&proof, &key), Ok(()));
@@ -56,7 +56,7 @@ fn attack(input: &mut Input<'_>) -> Option<()> {
     }
     assert!(ours.verify_listener(&proof, &other_key).is_err());
     // The listener that is named is the one that is meant.
-    let named = listener_named(ours.as_bytes().first_chunk().expect("longer"));
+    let named = parse_listener_nonce(ours.as_bytes().first_chunk().expect("longer"));
     assert_eq!(named, Ok(listener));
     Some(())
 }

@@ -4,7 +4,7 @@
 
 use std::ops::ControlFlow;
 
-use carrack_engine::{AbortHandle, PathOperationRequest, BrowseItem, RemotePathOperation, PeerChannel, browse};
+use carrack_engine::{AbortHandle, PathOperationRequest, BrowseItem, RemotePathOperation, PeerChannel, perform_remote_operation};
 use carrack_fuzz::far_end::closed_pipes;
 use carrack_model::check_name;
 use carrack_wire::Preamble;
@@ -39,7 +39,7 @@ fuzz_target!(|data: &[u8]| {
     };
     let browsing = PathOperationRequest { operation, path: "/x".into() };
     // The other end is the input: nothing is touched.
-    let _ = browse(peer, &browsing, &mut found, &AbortHandle::new().expect("an eventfd"));
+    let _ = perform_remote_operation(peer, &browsing, &mut found, &AbortHandle::new().expect("an eventfd"));
     match operation {
         RemotePathOperation::List => {}
         RemotePathOperation::Stat => assert!(count <= 1),

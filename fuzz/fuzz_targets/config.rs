@@ -33,6 +33,6 @@ fuzz_target!(|data: &[u8]| {
     {
         assert!(path.is_absolute());
     }
-    assert!(config.limits.handshake().as_secs() > 0 && config.limits.sessions > 0);
+    assert!(config.limits.handshake_timeout().as_secs() > 0 && config.limits.sessions > 0);
     assert!(config.rule("..", "x").is_none() && config.rule("", "x").is_none());
 });

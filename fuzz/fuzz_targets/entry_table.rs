@@ -81,10 +81,10 @@ fn write_again(records: &[EntryTableRecord<'_>]) {
     for record in records {
         match record {
             EntryTableRecord::Section { path, metadata, extras } => {
-                let mut writer = EntryTableEncoder::new(&mut table).with(extras.as_deref());
-                writer.section(path, metadata.as_ref());
+                let mut writer = EntryTableEncoder::new(&mut table).with_extras(extras.as_deref());
+                writer.begin_section(path, metadata.as_ref());
             }
-            EntryTableRecord::Entry(entry) => EntryTableEncoder::new(&mut table).entry(entry),
+            EntryTableRecord::Entry(entry) => EntryTableEncoder::new(&mut table).add_item(entry),
         }
     }
     let again: Result<Vec<_>, _> = EntryTableDecoder::new(&table).collect();

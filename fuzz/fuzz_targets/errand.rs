@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use carrack_fuzz::Input;
-use carrack_service::fuzzing::{FuzzedSessionInbox, heard_by_parent, heard_by_session, is_to_parent};
+use carrack_service::fuzzing::{FuzzedSessionInbox, parse_messages_to_parent, parse_messages_to_session, is_to_parent};
 use libfuzzer_sys::fuzz_target;
 
 /// The longest frame to the parent.
@@ -26,12 +26,12 @@ fuzz_target!(|data: &[u8]| {
     let mut expected = bodies(input.0);
     for piece in input.0.chunks(1 + usize::from(piece)) {
         far.write_all(piece).expect("it fits into the socket");
-        let Ok((messages, goes_on)) = heard_by_parent(&mut inbox, &near) else {
+        let Ok((messages, goes_on)) = parse_messages_to_parent(&mut inbox, &near) else {
             // Messages that came with the one that is none are lost with it.
             assert!(expected.any(|body| body.is_none_or(|body| !is_to_parent(body))));
             return;
         };
-        assert!(goes_on && inbox.waiting() < FRAME_BYTES_MAX + 4 + 4096);
+        assert!(goes_on && inbox.buffered_bytes() < FRAME_BYTES_MAX + 4 + 4096);
         for message in messages {
             assert!(expected.next().flatten().is_some_and(is_to_parent));
             // Said again, it is the same message.
@@ -39,7 +39,7 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     drop(far);
-    assert!(matches!(heard_by_parent(&mut inbox, &near), Ok((messages, false)) if messages.is_empty()));
+    assert!(matches!(parse_messages_to_parent(&mut inbox, &near), Ok((messages, false)) if messages.is_empty()));
 });
 
 /// The bodies of the frames that are whole; nothing for one that is too long.
@@ -65,7 +65,7 @@ fn session(mut near: UnixStream, mut far: UnixStream, said: &[u8]) {
     near.set_read_timeout(Some(Duration::from_millis(50))).expect("a socket");
     far.write_all(said).expect("it fits into the socket");
     drop(far);
-    if let Ok((config, _)) = heard_by_session(&mut near) {
+    if let Ok((config, _)) = parse_messages_to_session(&mut near) {
         assert!(config.len() <= said.len());
     }
 }

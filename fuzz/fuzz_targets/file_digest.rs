@@ -4,7 +4,7 @@
 #![no_main]
 
 use carrack_fuzz::Input;
-use carrack_journal::{CHUNK_BYTES, FileDigestError, FileDigestBuilder, Blake3Subtree, subtree_ranges, subtrees};
+use carrack_journal::{CHUNK_BYTES, FileDigestError, FileDigestBuilder, Blake3Subtree, subtree_ranges, hash_subtrees};
 use carrack_model::ByteRange;
 use libfuzzer_sys::fuzz_target;
 
@@ -67,7 +67,7 @@ fn all_subtrees(offset: u64, len: u64, found: &mut Vec<ByteRange>) {
 
 fn value_of(content: &[u8], range: ByteRange) -> [u8; 32] {
     let piece = &content[range.offset as usize..][..range.len as usize];
-    let mut found = subtrees(range.offset, piece, content.len() as u64).expect("a subtree's range");
+    let mut found = hash_subtrees(range.offset, piece, content.len() as u64).expect("a subtree's range");
     let only = found.next().expect("a subtree");
     assert!(only.range == range && found.next().is_none(), "a subtree is one subtree");
     only.value

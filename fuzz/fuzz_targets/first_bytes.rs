@@ -1,7 +1,7 @@
 //! What a daemon makes of a connection by its first bytes. Input: how many bytes have come beyond those (1 byte), then the bytes.
 #![no_main]
 
-use carrack_service::fuzzing::{ConnectionRoutingDecision, judged};
+use carrack_service::fuzzing::{ConnectionRoutingDecision, routing_decision};
 use libfuzzer_sys::fuzz_target;
 
 /// The parent looks at no more.
@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
         return;
     }
     let there = start.len() + usize::from(more) * usize::from(start.len() == LOOKED_AT);
-    let judgement = judged(start, there);
+    let judgement = routing_decision(start, there);
     match judgement {
         ConnectionRoutingDecision::Control => {
             let length = usize::from(u16::from_be_bytes([start[3], start[4]]));
@@ -31,7 +31,7 @@ fuzz_target!(|data: &[u8]| {
     }
     // More bytes never take back what was told from fewer; only one that waits becomes something.
     for count in 1..start.len() {
-        let before = judged(&start[..count], count);
+        let before = routing_decision(&start[..count], count);
         assert!(before == ConnectionRoutingDecision::Waits || before == judgement, "{before:?}, then {judgement:?}");
     }
 });

@@ -21,7 +21,7 @@ fuzz_target!(|data: &[u8]| {
         FrameKind::Control => false,
         FrameKind::Bundle => true,
         // Behind contents, of which an object always has some.
-        FrameKind::Object => header.file.is_by_itself() && header.table_len < header.body_len,
+        FrameKind::Object => header.file.is_inline_announced() && header.table_len < header.body_len,
     };
     assert!(header.table_len == 0 || may_have_table);
 

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use carrack_machine::{IdSet, ThreadPlacementRequest, Topology, lanes_wanted, place};
+use carrack_machine::{IdSet, ThreadPlacementRequest, Topology, lanes_wanted, plan_thread_placement};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
     let names = || topology.devices.iter().map(|device| device.name.clone());
     let request =
         ThreadPlacementRequest { io_threads: 9, nic: names().next(), disks: names().collect(), ..ThreadPlacementRequest::default() };
-    let placement = place(&topology, &request);
+    let placement = plan_thread_placement(&topology, &request);
     assert_eq!(placement.lanes.len(), lanes_wanted(&topology, &request));
     for lane in &placement.lanes {
         assert!(lane.memory.is_subset(&topology.node_ids()));

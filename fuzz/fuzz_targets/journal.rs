@@ -49,7 +49,7 @@ fn sealed(input: &mut Input<'_>) -> Vec<u8> {
         input.0 = rest;
         records.push((kind, body));
     }
-    fuzzing::journal_of(&about(), &records).expect("a short header")
+    fuzzing::encode_journal(&about(), &records).expect("a short header")
 }
 
 /// What it says stays what it says: looked at, opened, opened again, shortened, and opened after that.

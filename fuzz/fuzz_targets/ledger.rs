@@ -92,8 +92,8 @@ fuzz_target!(|data: &[u8]| {
                     model.announce(id, offset, attached, held)
                 );
             }
-            1 | 2 => assert_eq!(ledger.arrive(file, near), model.arrive(id, near)),
-            3 => assert_eq!(ledger.arrive(file, far), model.arrive(id, far)),
+            1 | 2 => assert_eq!(ledger.record_arrival(file, near), model.arrive(id, near)),
+            3 => assert_eq!(ledger.record_arrival(file, far), model.arrive(id, far)),
             4 => {
                 ledger.reject(file, near);
                 model.reject(id, near);

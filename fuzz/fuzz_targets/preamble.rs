@@ -14,7 +14,7 @@ fuzz_target!(|data: &[u8]| {
         };
         assert_eq!(Some(at), found, "the first place is found");
         assert_eq!(preamble.encode()[..12], bytes[..12]);
-        if let Ok(version) = preamble.agree() {
+        if let Ok(version) = preamble.negotiate_version() {
             assert!((preamble.version_min..=preamble.version_max).contains(&version));
             assert!((PROTOCOL_VERSION_MIN..=PROTOCOL_VERSION).contains(&version));
         } else {

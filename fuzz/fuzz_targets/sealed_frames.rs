@@ -102,7 +102,7 @@ fuzz_target!(|data: &[u8]| {
     let (receiving, _) = LISTENER.accept().expect("a connection");
     sending.write_all(&stream).expect("it fits into the socket");
     drop(sending);
-    let mut receiver = TcpReceiver::sealed(receiving, SLOT_BYTES, seal(protection, cipher));
+    let mut receiver = TcpReceiver::with_seal(receiving, SLOT_BYTES, seal(protection, cipher));
     let mut count = 0;
     let is_whole = loop {
         match receiver.advance(EndpointWaitLimit::Brief, &POOL) {

@@ -42,7 +42,7 @@ const FIRST_FRAMES: usize = 2;
 struct Nobody;
 
 impl TransferObserver for Nobody {
-    fn event(&self, event: &TransferEvent) {
+    fn handle_event(&self, event: &TransferEvent) {
         std::hint::black_box(event);
     }
 }

@@ -65,9 +65,9 @@ fn encode_table(digest: Option<&[u8; 32]>, out: &mut Vec<u8>) {
     let path = RelPath::new(b"linux-6.1/drivers/net/ethernet").expect("the path is a plain one");
     let mut writer = EntryTableEncoder::new(out);
     for _ in 0..8 {
-        writer.section(&path, Some(&METADATA));
+        writer.begin_section(&path, Some(&METADATA));
         for _ in 0..BUNDLE_ENTRIES_MAX / 8 {
-            writer.regular(b"an_ordinary_name.c", 16_384, &METADATA, 1_234_567, digest);
+            writer.add_regular(b"an_ordinary_name.c", 16_384, &METADATA, 1_234_567, digest);
         }
     }
 }
@@ -80,8 +80,8 @@ fn count_records(table: &[u8]) -> usize {
 fn message(criterion: &mut Criterion) {
     let mut table = Vec::new();
     let mut writer = EntryTableEncoder::new(&mut table);
-    writer.section(&RelPath::new(b"a/directory").expect("the path is a plain one"), None);
-    writer.regular(b"a_large_file.bin", 1 << 40, &METADATA, 1_234_567, None);
+    writer.begin_section(&RelPath::new(b"a/directory").expect("the path is a plain one"), None);
+    writer.add_regular(b"a_large_file.bin", 1 << 40, &METADATA, 1_234_567, None);
     let answered = (1_000_000..1_000_000 + ANSWERED).collect();
     let messages = [
         (

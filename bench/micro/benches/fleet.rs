@@ -8,7 +8,7 @@ use std::hint::black_box;
 
 use carrack_plan::fleet::{
     AssignedMoverPair, FleetMover, MoverPairLimits, RankRules, TransferCandidate, TransferPairDemand,
-    TransferRanking, WaitingTransfer, assign, intake, shares,
+    TransferRanking, WaitingTransfer, assign, select_transfers, shares,
 };
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 
@@ -42,7 +42,9 @@ fn order(criterion: &mut Criterion) {
         let ranks = TransferRanking::new(RankRules::default());
         group.bench_function(BenchmarkId::new("of those that wait", count), |bencher| {
             bencher.iter(|| {
-                black_box(intake(&ranks, 1_000_000, (16, 0), &[], black_box(&candidates)).take.len())
+                black_box(
+                    select_transfers(&ranks, 1_000_000, (16, 0), &[], black_box(&candidates)).take.len(),
+                )
             });
         });
     }

@@ -9,7 +9,7 @@ mod common;
 use std::hint::black_box;
 
 use carrack_bench::{Buffers, xxh3};
-use carrack_journal::{Blake3Subtree, subtrees};
+use carrack_journal::{Blake3Subtree, hash_subtrees};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
 /// Bytes: a small file, a file-to-file block of `limits`, the default slot.
@@ -29,7 +29,7 @@ fn hash(criterion: &mut Criterion) {
 }
 
 fn object_subtrees(body: &[u8]) -> Vec<Blake3Subtree> {
-    subtrees(FILE_BYTES / 2, body, FILE_BYTES).expect("the offset is a multiple of a chunk").collect()
+    hash_subtrees(FILE_BYTES / 2, body, FILE_BYTES).expect("the offset is a multiple of a chunk").collect()
 }
 
 fn measure(criterion: &mut Criterion, name: &str, work: impl Fn(&[u8])) {

@@ -64,9 +64,9 @@ fn table(file: u64) -> Vec<u8> {
     let mut writer = EntryTableEncoder::new(&mut table);
     for file in file..file + BUNDLE_ENTRIES_MAX as u64 {
         if file.is_multiple_of(DIRECTORY_FILES) {
-            writer.section(&directory(file), None);
+            writer.begin_section(&directory(file), None);
         }
-        writer.regular(name(file).as_bytes(), 16_384, &metadata(file), file + 1, None);
+        writer.add_regular(name(file).as_bytes(), 16_384, &metadata(file), file + 1, None);
     }
     table
 }
@@ -82,7 +82,7 @@ fn append(criterion: &mut Criterion) {
     group.bench_function("append", |bencher| {
         bencher.iter(|| {
             batch.clear();
-            batch.small(black_box(&table));
+            batch.add_small(black_box(&table));
             journal.append(&batch, false).expect("room in /var/tmp");
         });
     });
@@ -94,7 +94,7 @@ fn resume(criterion: &mut Criterion) {
     let journal = create(&place);
     for first in (0..FILES).step_by(BUNDLE_ENTRIES_MAX) {
         let mut batch = RecordBatch::new();
-        batch.small(&table(first));
+        batch.add_small(&table(first));
         journal.append(&batch, false).expect("room in /var/tmp");
     }
     drop(journal);

@@ -85,7 +85,7 @@ fn take_and_put_back(
                 now += TIME;
                 let (target, item) = queues.take(now).expect("every item is put back");
                 queues.push(target, BYTES, black_box(item));
-                queues.finished(target, Some(StorageRequestTiming { time: TIME, bytes: BYTES }), now);
+                queues.finish_service(target, Some(StorageRequestTiming { time: TIME, bytes: BYTES }), now);
             }
         });
     });

@@ -20,7 +20,7 @@ use carrack_cluster::bus::{BusOptions, NatsBus};
 use carrack_cluster::error::BusError;
 use carrack_cluster::log::{FleetTransferLog, LoggedChunkResult, TransferLogEntry};
 use carrack_cluster::manager::{self, ManagerOptions};
-use carrack_cluster::mover_requests::{MoverReply, MoverRequest, PathReply, serve_asks};
+use carrack_cluster::mover_requests::{MoverReply, MoverRequest, PathReply, serve_requests};
 use carrack_cluster::queue::{ACK_WAIT, QueueDelivery, TransferWorkStream, WorkItemHeader, WorkItemKind};
 use carrack_cluster::registry::{MoverRegistration, MoverTable};
 use carrack_cluster::reports::{MoverPairReport, report};
@@ -87,7 +87,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for _ in 0..CONNECTIONS {
         buses.push(NatsBus::connect(&options).await?);
     }
-    buses[0].prepare(None).await?;
+    buses[0].create_missing_streams(None).await?;
     match arguments.movers {
         0 if arguments.managed => carry(&buses, &options, &arguments).await?,
         0 => assign(&buses, &arguments).await?,
@@ -99,7 +99,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 async fn assign(buses: &[NatsBus], arguments: &Arguments) -> Result<(), BusError> {
     let transfer = new_id();
     let queue = TransferWorkStream::open(&buses[0], &transfer).await?;
-    queue.prepare(ACK_WAIT).await?;
+    queue.create_consumers(ACK_WAIT).await?;
     let began = Instant::now();
     publish(&queue, 1, arguments).await?;
     print_rate("published", arguments.chunks, began.elapsed());
@@ -114,7 +114,7 @@ async fn assign(buses: &[NatsBus], arguments: &Arguments) -> Result<(), BusError
             let chunks = queue.chunks();
             let mut done = 0;
             while let Some(delivery) = chunks.next(Duration::ZERO).await? {
-                again.fetch_add(u64::from(delivery.is_again()), Ordering::Relaxed);
+                again.fetch_add(u64::from(delivery.is_redelivered()), Ordering::Relaxed);
                 delivery.ack().await?;
                 done += 1;
             }
@@ -151,7 +151,7 @@ async fn carry(
     for number in 0..4 {
         let bus = &buses[number % buses.len()];
         let record = MoverRecord { pairs_max: 64, ..record(number) };
-        let answers = serve_asks(bus, &record.id, |ask| Box::pin(async move { answer(&ask) })).await?;
+        let answers = serve_requests(bus, &record.id, |ask| Box::pin(async move { answer(&ask) })).await?;
         movers.push((answers, MoverRegistration::start(bus, record).await?));
     }
     let transfers = TransferStore::open(&buses[0]).await?;
@@ -322,7 +322,7 @@ async fn register(buses: &[NatsBus], arguments: &Arguments) -> Result<(), BusErr
         tokio::time::sleep(Duration::from_secs(1)).await;
         fewest = fewest.min(movers.all().len());
     }
-    let oldest = registrations.iter().map(MoverRegistration::confirmed_for).max().unwrap_or_default();
+    let oldest = registrations.iter().map(MoverRegistration::heartbeat_age).max().unwrap_or_default();
     println!(
         "{} movers for {} s: {fewest} were there at the fewest, the oldest beat is {oldest:.1?} old",
         arguments.movers, arguments.seconds

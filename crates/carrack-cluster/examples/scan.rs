@@ -57,9 +57,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let url = arguments.next().unwrap_or_else(|| "nats://127.0.0.1:4222".into());
     let files: u64 = arguments.next().map_or(Ok(10_000_000), |count| count.parse())?;
     let bus = NatsBus::connect(&BusOptions { servers: vec![url], ..BusOptions::default() }).await?;
-    bus.prepare(None).await?;
+    bus.create_missing_streams(None).await?;
     let queue = TransferWorkStream::open(&bus, &new_id()).await?;
-    queue.prepare(ACK_WAIT).await?;
+    queue.create_consumers(ACK_WAIT).await?;
     let before_kib = peak_kib();
     let began = Instant::now();
     let walk = move |found: &ScannedItemCallback<'_>| {
@@ -82,7 +82,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         counts.files as f64 / seconds,
         peak_kib(),
     );
-    println!("{} chunks wait", queue.pending_chunks().await?.left());
+    println!("{} chunks wait", queue.pending_chunks().await?.unacknowledged());
     queue.remove().await?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
-use carrack_model::plain;
+use carrack_model::text_without_errno;
 use carrack_options::lifetime;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
@@ -12,12 +12,13 @@ use futures_util::{FutureExt, StreamExt, stream};
 use crate::bus::NatsBus;
 use crate::error::BusError;
 use crate::manager::TURN;
-use crate::mover::terms;
+use crate::mover::spec_and_settings;
 use crate::registry::MoverTable;
-use crate::transfer_lease::is_managed;
+use crate::transfer_lease::is_manager_present;
 use crate::transfer_operations::{TransferControlOrder, TransferOperationError, TransferOperations};
 use crate::transfer_records::{
-    DELETION_VERSION, MoverRecord, TransferRecord, TransferState, TransferSubmission, now_ms, with_protocols,
+    DELETION_VERSION, MoverRecord, TransferRecord, TransferState, TransferSubmission, now_ms,
+    with_protocol_notes,
 };
 use crate::transfers::{FindError, TransferStore};
 use crate::unique_ids;
@@ -38,26 +39,30 @@ pub struct FleetUserClient {
     transfers: TransferStore,
 }
 
-fn of_bus(error: BusError) -> TransferOperationError {
-    if error.may_pass() {
-        TransferOperationError::Away(plain(&error))
+fn from_bus_error(error: BusError) -> TransferOperationError {
+    if error.is_transient() {
+        TransferOperationError::Away(text_without_errno(&error))
     } else {
-        TransferOperationError::Refused { hint: error.hint().unwrap_or_default(), message: plain(&error) }
-    }
-}
-
-fn of_find(error: FindError) -> TransferOperationError {
-    match error {
-        FindError::Unknown(id) => TransferOperationError::Unknown(id),
-        FindError::Bus(error) => of_bus(error),
-        error => {
-            TransferOperationError::Refused { message: plain(&error), hint: "give more of its id".into() }
+        TransferOperationError::Refused {
+            hint: error.hint().unwrap_or_default(),
+            message: text_without_errno(&error),
         }
     }
 }
 
+fn from_find_error(error: FindError) -> TransferOperationError {
+    match error {
+        FindError::Unknown(id) => TransferOperationError::Unknown(id),
+        FindError::Bus(error) => from_bus_error(error),
+        error => TransferOperationError::Refused {
+            message: text_without_errno(&error),
+            hint: "give more of its id".into(),
+        },
+    }
+}
+
 /// Returns true if no manager has taken the transfer for a while, for an unknown reason.
-fn is_left(record: &TransferRecord, now_ms: u64) -> bool {
+fn is_unclaimed(record: &TransferRecord, now_ms: u64) -> bool {
     let is_free = record.state == TransferState::Queued && record.manager.is_empty();
     let since_ms = record.submitted_ms.max(record.submission.not_before_ms.unwrap_or(0));
     is_free && record.waits_for.is_empty() && now_ms > since_ms + TAKEN_WITHIN_MS
@@ -75,12 +80,12 @@ impl FleetUserClient {
 
     /// Adds the reasons for waiting that no record has: a transfer's start or turn has not come, or no
     /// manager is there.
-    async fn shown(&self, records: Vec<TransferRecord>) -> Vec<TransferRecord> {
+    async fn with_wait_reasons(&self, records: Vec<TransferRecord>) -> Vec<TransferRecord> {
         let now_ms = now_ms();
         let mut records: Vec<_> = records.into_iter().map(|record| record.with_start_wait(now_ms)).collect();
-        let mut left: Vec<_> = records.iter_mut().filter(|record| is_left(record, now_ms)).collect();
+        let mut left: Vec<_> = records.iter_mut().filter(|record| is_unclaimed(record, now_ms)).collect();
         if !left.is_empty() {
-            let words = match is_managed(&self.bus).await {
+            let words = match is_manager_present(&self.bus).await {
                 Ok(true) => TURN,
                 _ => "no manager has taken it: `carrack manager` has to run somewhere",
             };
@@ -89,17 +94,17 @@ impl FleetUserClient {
         records
     }
 
-    async fn shown_one(&self, record: TransferRecord) -> TransferRecord {
-        self.shown(vec![record.clone()]).await.pop().unwrap_or(record)
+    async fn with_wait_reason(&self, record: TransferRecord) -> TransferRecord {
+        self.with_wait_reasons(vec![record.clone()]).await.pop().unwrap_or(record)
     }
 
-    async fn take(
+    async fn accept_submission(
         &self,
         user: String,
         mut submission: TransferSubmission,
     ) -> Result<TransferRecord, TransferOperationError> {
-        submission.options = submission.options.settled(lifetime::now_s())?;
-        terms(&submission.options)?;
+        submission.options = submission.options.normalized(lifetime::now_s())?;
+        spec_and_settings(&submission.options)?;
         if submission.priority > 9 {
             let message = format!("priority {} is none: 0 to 9 are", submission.priority);
             return Err(TransferOperationError::Refused { message, hint: String::new() });
@@ -117,17 +122,17 @@ impl FleetUserClient {
         if record.deletes() {
             record.version = DELETION_VERSION;
         }
-        self.transfers.create(&record).await.map_err(of_bus)?;
-        Ok(self.shown_one(record).await)
+        self.transfers.create(&record).await.map_err(from_bus_error)?;
+        Ok(self.with_wait_reason(record).await)
     }
 
-    async fn give(
+    async fn apply_control_order(
         &self,
         user: &str,
         id: &str,
         order: TransferControlOrder,
     ) -> Result<TransferRecord, TransferOperationError> {
-        let record = self.transfers.find(id).await.map_err(of_find)?;
+        let record = self.transfers.find(id).await.map_err(from_find_error)?;
         if record.user != user && user != "root" {
             return Err(TransferOperationError::Forbidden(format!(
                 "transfer {} is {}'s",
@@ -163,7 +168,7 @@ impl FleetUserClient {
             }
             (TransferControlOrder::Resume, _) => {}
         });
-        changed.await.map_err(of_find)
+        changed.await.map_err(from_find_error)
     }
 }
 
@@ -180,7 +185,7 @@ struct TransferChangeStream {
 
 impl TransferChangeStream {
     /// Transfers that were over at the start are not reported.
-    fn is_news(&self, record: &TransferRecord) -> bool {
+    fn should_report(&self, record: &TransferRecord) -> bool {
         self.has_begun || !record.state.is_over() || self.told.contains(&record.id)
     }
 
@@ -189,9 +194,9 @@ impl TransferChangeStream {
             if let Some(record) = self.ready.pop_front() {
                 return Ok(record);
             }
-            match transfers.after(self.revision).await {
+            match transfers.changed_after(self.revision).await {
                 Ok(Some((changed, revision))) => {
-                    self.ready = changed.into_iter().filter(|record| self.is_news(record)).collect();
+                    self.ready = changed.into_iter().filter(|record| self.should_report(record)).collect();
                     self.revision = revision;
                     if !self.has_begun {
                         self.told.extend(self.ready.iter().map(|record| record.id.clone()));
@@ -202,7 +207,7 @@ impl TransferChangeStream {
                     tokio::time::sleep(LOOK_EVERY).await;
                 }
                 // A server that comes back may have new streams, which count from the beginning.
-                Err(error) if error.may_pass() && self.has_begun => {
+                Err(error) if error.is_transient() && self.has_begun => {
                     self.revision = 0;
                     tokio::time::sleep(LOOK_EVERY).await;
                 }
@@ -218,14 +223,14 @@ impl TransferOperations for FleetUserClient {
         user: &str,
         submission: TransferSubmission,
     ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
-        self.take(user.to_owned(), submission).boxed()
+        self.accept_submission(user.to_owned(), submission).boxed()
     }
 
     fn transfer(&self, id: &str) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         let id = id.to_owned();
         async move {
-            let found = self.transfers.find(&id).await.map_err(of_find)?;
-            Ok(self.shown_one(found).await)
+            let found = self.transfers.find(&id).await.map_err(from_find_error)?;
+            Ok(self.with_wait_reason(found).await)
         }
         .boxed()
     }
@@ -237,20 +242,20 @@ impl TransferOperations for FleetUserClient {
     ) -> BoxFuture<'_, Result<Vec<TransferRecord>, TransferOperationError>> {
         let after = after.map(str::to_owned);
         async move {
-            let listed = self.transfers.list(limit, after.as_deref()).await.map_err(of_find)?;
-            Ok(self.shown(listed).await)
+            let listed = self.transfers.list(limit, after.as_deref()).await.map_err(from_find_error)?;
+            Ok(self.with_wait_reasons(listed).await)
         }
         .boxed()
     }
 
-    fn order(
+    fn issue_order(
         &self,
         user: &str,
         id: &str,
         order: TransferControlOrder,
     ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         let (user, id) = (user.to_owned(), id.to_owned());
-        async move { self.give(&user, &id, order).await }.boxed()
+        async move { self.apply_control_order(&user, &id, order).await }.boxed()
     }
 
     fn watch(&self, id: &str) -> BoxStream<'_, Result<TransferRecord, TransferOperationError>> {
@@ -261,8 +266,8 @@ impl TransferOperations for FleetUserClient {
             }
             loop {
                 let found = match self.transfers.find(&id).await {
-                    Ok(record) => Ok(self.shown_one(record).await),
-                    Err(error) => Err(of_find(error)),
+                    Ok(record) => Ok(self.with_wait_reason(record).await),
+                    Err(error) => Err(from_find_error(error)),
                 };
                 match found {
                     Ok(record) if last.as_ref() == Some(&record) => {}
@@ -283,14 +288,15 @@ impl TransferOperations for FleetUserClient {
         stream::unfold(Some(TransferChangeStream::default()), move |changes| async move {
             let mut changes = changes?;
             match changes.next(&self.transfers).await {
-                Ok(record) => Some((Ok(self.shown_one(record).await), Some(changes))),
-                Err(error) => Some((Err(of_bus(error)), None)),
+                Ok(record) => Some((Ok(self.with_wait_reason(record).await), Some(changes))),
+                Err(error) => Some((Err(from_bus_error(error)), None)),
             }
         })
         .boxed()
     }
 
     fn movers(&self) -> BoxFuture<'_, Result<Vec<MoverRecord>, TransferOperationError>> {
-        async move { Ok(with_protocols(MoverTable::list(&self.bus).await.map_err(of_bus)?)) }.boxed()
+        async move { Ok(with_protocol_notes(MoverTable::list(&self.bus).await.map_err(from_bus_error)?)) }
+            .boxed()
     }
 }

@@ -6,13 +6,13 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
-use carrack_model::{TransferId, plain};
+use carrack_model::{TransferId, text_without_errno};
 
 use crate::bus::NatsBus;
 use crate::error::BusError;
 use crate::mover::journal_id;
-use crate::mover_requests::{MoverReply, MoverRequest, MoverRequestError, ask};
-use crate::registry::{MoverTable, able};
+use crate::mover_requests::{MoverReply, MoverRequest, MoverRequestError, send_mover_request};
+use crate::registry::{MoverTable, ready_mover_ids};
 use crate::transfer_records::{MoverRecord, ResolvedTransferPaths, TransferRecord, TransferState, now_ms};
 use crate::transfers::{FindError, TransferCleanupFacts, TransferStore};
 
@@ -65,12 +65,12 @@ pub async fn clear_leftovers(
     transfers: &TransferStore,
     older: Duration,
 ) -> Result<Vec<ClearedLeftovers>, BusError> {
-    clear_known(bus, transfers, &transfers.survey().await?, older).await
+    clear_surveyed_leftovers(bus, transfers, &transfers.summarize_all().await?, older).await
 }
 
 /// The same with a survey of all transfers. If some are of a later version, and may resume with any
 /// leftovers, nothing is removed.
-pub(crate) async fn clear_known(
+pub(crate) async fn clear_surveyed_leftovers(
     bus: &NatsBus,
     transfers: &TransferStore,
     known: &HashMap<String, Option<TransferCleanupFacts>>,
@@ -101,7 +101,7 @@ pub(crate) async fn clear_known(
             Err(_) => continue,
         };
         let Some(leg) = record.leg.as_ref().filter(|_| has_leftovers(&record)) else { continue };
-        let removed = clear(bus, &movers, &record, leg).await;
+        let removed = clear_by_mover(bus, &movers, &record, leg).await;
         if removed.is_ok() {
             // If the record was removed meanwhile, there is nothing to note.
             let _ = transfers.update(&id, |record| record.leftovers_cleared = true).await;
@@ -113,7 +113,7 @@ pub(crate) async fn clear_known(
 }
 
 /// Clears by the first mover of the sink's site that can.
-async fn clear(
+async fn clear_by_mover(
     bus: &NatsBus,
     movers: &[MoverRecord],
     record: &TransferRecord,
@@ -125,12 +125,12 @@ async fn clear(
         transfer: journal_id(&record.submission).to_string(),
     };
     let mut reason = format!("no mover at site {site} reaches {}", leg.sink);
-    for mover in able(movers, site, &leg.sink) {
-        match ask(bus, &mover, &question, CLEAR_WITHIN).await {
+    for mover in ready_mover_ids(movers, site, &leg.sink) {
+        match send_mover_request(bus, &mover, &question, CLEAR_WITHIN).await {
             Ok(MoverReply::Cleared { journals, temporaries }) => return Ok((journals, temporaries)),
             Ok(other) => reason = format!("the mover {mover} answers something else: {other:?}"),
             Err(MoverRequestError::Failed { reason: why, .. }) => reason = why,
-            Err(error) => reason = plain(&error),
+            Err(error) => reason = text_without_errno(&error),
         }
     }
     Err(reason)

@@ -123,7 +123,7 @@ impl BusError {
     }
 
     /// Returns true if a retry may succeed later without any other action.
-    pub fn may_pass(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         matches!(self, BusError::Away { .. } | BusError::Conflict(_))
     }
 
@@ -133,16 +133,16 @@ impl BusError {
                 BusError::Conflict(what.to_owned())
             }
             PublishErrorKind::TimedOut | PublishErrorKind::BrokenPipe | PublishErrorKind::MaxAckPending => {
-                BusError::away(what, error)
+                BusError::no_answer(what, error)
             }
             // No responders: the stream was never created, or its servers are away; these cases can't be
             // distinguished.
-            PublishErrorKind::StreamNotFound => BusError::away(what, error),
+            PublishErrorKind::StreamNotFound => BusError::no_answer(what, error),
             _ => BusError::refused(what, error),
         }
     }
 
-    pub(crate) fn away(what: &str, reason: &dyn std::fmt::Display) -> BusError {
+    pub(crate) fn no_answer(what: &str, reason: &dyn std::fmt::Display) -> BusError {
         BusError::Away { what: what.to_owned(), reason: reason.to_string() }
     }
 

@@ -282,7 +282,7 @@ impl TransferLogEntry {
     }
 
     /// Returns the entry's effect on the transfer's progress; `None` if it has none.
-    pub fn tracked(&self) -> Option<TransferTrackerEvent> {
+    pub fn to_tracker_event(&self) -> Option<TransferTrackerEvent> {
         Some(match self {
             TransferLogEntry::ScanDone {
                 attempt,
@@ -346,7 +346,7 @@ impl TransferLogEntry {
     fn shorten(&mut self) {
         if let TransferLogEntry::ScanDone { skipped, .. } = self {
             let sizes = skipped.iter().map(|skipped| skipped.path.len() + skipped.reason.len());
-            skipped.truncate(fit(sizes));
+            skipped.truncate(count_that_fits(sizes));
         }
         let failures = match self {
             TransferLogEntry::ScanDone { failures, .. } | TransferLogEntry::Closed { failures, .. } => {
@@ -358,12 +358,12 @@ impl TransferLogEntry {
         };
         let sizes =
             failures.iter().map(|failure| failure.path.len() + failure.kind.len() + failure.detail.len());
-        failures.truncate(fit(sizes));
+        failures.truncate(count_that_fits(sizes));
     }
 }
 
 /// Returns how many items of these sizes fit.
-fn fit(sizes: impl Iterator<Item = usize>) -> usize {
+fn count_that_fits(sizes: impl Iterator<Item = usize>) -> usize {
     let mut bytes = 0;
     let fit = sizes.take_while(|size| {
         bytes += size;
@@ -411,7 +411,7 @@ impl FleetTransferLog {
         if !is_name(transfer) {
             return Err(BusError::BadName(transfer.to_owned()));
         }
-        let subject = bus.names().log_of(transfer);
+        let subject = bus.names().log_subject(transfer);
         Ok(FleetTransferLog { bus: bus.clone(), transfer: transfer.to_owned(), subject })
     }
 
@@ -429,7 +429,7 @@ impl FleetTransferLog {
             headers.insert("Nats-Msg-Id", id.as_str());
         }
         let body = write_record(&what, &SerializedLogEntry { version: RECORD_VERSION, entry: &entry })?;
-        self.bus.store(&what, self.subject.clone(), headers, body).await.map(|ack| ack.sequence)
+        self.bus.publish_to_stream(&what, self.subject.clone(), headers, body).await.map(|ack| ack.sequence)
     }
 
     /// Returns all entries from the beginning, then [`LogFollowEvent::Current`], then later entries. Never
@@ -442,7 +442,7 @@ impl FleetTransferLog {
     ) -> Result<impl Stream<Item = LogFollowEvent> + Send + use<>, BusError> {
         let tail = NatsStreamFollower::open(
             &self.bus,
-            self.bus.names().log(),
+            self.bus.names().log_stream(),
             self.subject.clone(),
             TailStart::Message(1),
         )
@@ -460,10 +460,10 @@ impl FleetTransferLog {
     /// If NATS refuses, or does not answer.
     pub async fn remove(&self) -> Result<(), BusError> {
         let what = format!("the log of transfer {}", self.transfer);
-        let stream = self.bus.context().get_stream_no_info(self.bus.names().log()).await;
-        let stream = stream.map_err(|error| self.bus.away(&what, &error))?;
+        let stream = self.bus.context().get_stream_no_info(self.bus.names().log_stream()).await;
+        let stream = stream.map_err(|error| self.bus.no_answer_error(&what, &error))?;
         let purged = stream.purge().filter(self.subject.clone()).await;
-        purged.map_err(|error| self.bus.away(&what, &error))?;
+        purged.map_err(|error| self.bus.no_answer_error(&what, &error))?;
         Ok(())
     }
 }

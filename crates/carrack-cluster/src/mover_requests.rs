@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::{Message, RequestErrorKind};
-use carrack_model::plain;
+use carrack_model::text_without_errno;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -163,7 +163,7 @@ pub(crate) struct VersionedMessage<T> {
 ///
 /// # Errors
 /// [`MoverRequestError`].
-pub async fn ask(
+pub async fn send_mover_request(
     bus: &NatsBus,
     mover: &str,
     ask: &MoverRequest,
@@ -174,14 +174,14 @@ pub async fn ask(
     }
     let body = write_record("a question", &VersionedMessage { version: RECORD_VERSION, body: ask })?;
     let request = async_nats::Request::new().payload(body.into()).timeout(Some(within));
-    let answer = bus.client().send_request(bus.names().ask(mover), request).await;
+    let answer = bus.client().send_request(bus.names().mover_request_subject(mover), request).await;
     let message = answer.map_err(|error| match error.kind() {
         RequestErrorKind::NoResponders => MoverRequestError::Nobody(mover.to_owned()),
-        RequestErrorKind::TimedOut => match bus.away(mover, &error) {
+        RequestErrorKind::TimedOut => match bus.no_answer_error(mover, &error) {
             BusError::Away { .. } => MoverRequestError::Silent { mover: mover.to_owned(), within },
             refused => refused.into(),
         },
-        _ => BusError::away(mover, &error).into(),
+        _ => BusError::no_answer(mover, &error).into(),
     })?;
     match read_record::<VersionedMessage<MoverReply>>("an answer", &message.payload)?.body {
         MoverReply::Failed(reason) => Err(MoverRequestError::Failed { mover: mover.to_owned(), reason }),
@@ -204,17 +204,17 @@ impl Drop for MoverRequestServer {
 ///
 /// # Errors
 /// If the ID is no valid name, or NATS can't be reached.
-pub async fn serve_asks<H>(bus: &NatsBus, mover: &str, handler: H) -> Result<MoverRequestServer, BusError>
+pub async fn serve_requests<H>(bus: &NatsBus, mover: &str, handler: H) -> Result<MoverRequestServer, BusError>
 where
     H: Fn(MoverRequest) -> BoxFuture<'static, MoverReply> + Send + Sync + 'static,
 {
     if !is_name(mover) {
         return Err(BusError::BadName(mover.to_owned()));
     }
-    let subscribed = bus.client().subscribe(bus.names().ask(mover)).await;
-    let mut questions = subscribed.map_err(|error| BusError::away("questions", &error))?;
+    let subscribed = bus.client().subscribe(bus.names().mover_request_subject(mover)).await;
+    let mut questions = subscribed.map_err(|error| BusError::no_answer("questions", &error))?;
     // After this answer the server knows the subscription, so that requests don't fail for lack of a mover.
-    bus.settle("questions").await?;
+    bus.wait_until_processed("questions").await?;
     let (bus, handler) = (bus.clone(), Arc::new(handler));
     let seats = Arc::new(Semaphore::new(AT_ONCE));
     let task = tokio::spawn(async move {
@@ -237,7 +237,7 @@ where
     let Some(reply) = question.reply else { return };
     let answer = match read_record::<VersionedMessage<MoverRequest>>("a question", &question.payload) {
         Ok(ask) => handler(ask.body).await,
-        Err(error) => MoverReply::Failed(plain(&error)),
+        Err(error) => MoverReply::Failed(text_without_errno(&error)),
     };
     if let Ok(body) = write_record("an answer", &VersionedMessage { version: RECORD_VERSION, body: answer }) {
         // The sender's request times out then.

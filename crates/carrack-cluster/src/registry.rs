@@ -68,7 +68,7 @@ impl MoverRegistration {
         let bucket = RecordBucket::open(bus, NatsBucketName::Movers).await?;
         let confirmed = Arc::new(Mutex::new(ConfirmedBeat::put(&bucket, &record).await?));
         let (record, changes) = watch::channel(record);
-        let task = tokio::spawn(beat(bucket.clone(), changes, Arc::clone(&confirmed)));
+        let task = tokio::spawn(send_heartbeats(bucket.clone(), changes, Arc::clone(&confirmed)));
         Ok(MoverRegistration { bucket, record, confirmed, task })
     }
 
@@ -88,8 +88,8 @@ impl MoverRegistration {
 
     /// Returns the time since the begin of the last confirmed heartbeat. After [`LEASE`] the mover counts as
     /// gone.
-    pub fn confirmed_for(&self) -> Duration {
-        self.confirmed().began.elapsed()
+    pub fn heartbeat_age(&self) -> Duration {
+        self.confirmed_beat().began.elapsed()
     }
 
     /// Returns the lead of this host's clock over the server's in milliseconds, less the time of storing a
@@ -97,16 +97,16 @@ impl MoverRegistration {
     ///
     /// # Errors
     /// If NATS refuses, or does not answer.
-    pub async fn clock_is_ahead_ms(&self) -> Result<Option<i64>, BusError> {
+    pub async fn clock_lead_ms(&self) -> Result<Option<i64>, BusError> {
         let id = self.record.borrow().id.clone();
-        let Some((revision, kept_ms)) = self.bucket.kept_at(&id).await? else { return Ok(None) };
-        let confirmed = self.confirmed();
+        let Some((revision, kept_ms)) = self.bucket.revision_and_time_ms(&id).await? else { return Ok(None) };
+        let confirmed = self.confirmed_beat();
         let since_epoch = confirmed.clock.duration_since(UNIX_EPOCH).unwrap_or_default();
         let here_ms = i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX);
         Ok((confirmed.revision == revision).then(|| here_ms.saturating_sub(kept_ms)))
     }
 
-    fn confirmed(&self) -> ConfirmedBeat {
+    fn confirmed_beat(&self) -> ConfirmedBeat {
         *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -137,7 +137,7 @@ impl Drop for MoverRegistration {
     }
 }
 
-async fn beat(
+async fn send_heartbeats(
     bucket: RecordBucket<MoverRecord>,
     mut changes: watch::Receiver<MoverRecord>,
     confirmed: Arc<Mutex<ConfirmedBeat>>,
@@ -154,7 +154,7 @@ async fn beat(
             },
         }
         let record = changes.borrow_and_update().clone();
-        // A failed heartbeat is followed by the next; `confirmed_for` shows the failure.
+        // A failed heartbeat is followed by the next; `heartbeat_age` shows the failure.
         if let Ok(Ok(beat)) = tokio::time::timeout(BEAT, ConfirmedBeat::put(&bucket, &record)).await {
             *confirmed.lock().unwrap_or_else(PoisonError::into_inner) = beat;
         }
@@ -199,12 +199,12 @@ impl MoverTable {
     }
 
     /// Returns all movers, and those of the last minute: a mover that is cut off for a while is not given up.
-    pub(crate) fn lately(&self) -> Vec<Arc<MoverRecord>> {
-        self.live.lately()
+    pub(crate) fn recent_movers(&self) -> Vec<Arc<MoverRecord>> {
+        self.live.recent_values()
     }
 
     /// Returns the movers of one site, by ID.
-    pub fn at(&self, site: &str) -> Vec<Arc<MoverRecord>> {
+    pub fn at_site(&self, site: &str) -> Vec<Arc<MoverRecord>> {
         let mut movers = self.all();
         movers.retain(|mover| mover.site == site);
         movers
@@ -212,13 +212,13 @@ impl MoverTable {
 
     /// Returns the IDs of movers that can read or write at a path of a site now with a mover of this version:
     /// neither ending nor ill, of the same protocol, and not at another storage than most of them.
-    pub fn able(&self, site: &str, path: &str) -> Vec<String> {
-        able(self.all().iter().map(|mover| &**mover), site, path)
+    pub fn ready_mover_ids(&self, site: &str, path: &str) -> Vec<String> {
+        ready_mover_ids(self.all().iter().map(|mover| &**mover), site, path)
     }
 
     /// The same with the movers of the last minute: items that they have not tried wait for them.
-    pub(crate) fn able_lately(&self, site: &str, path: &str) -> Vec<String> {
-        able(self.lately().iter().map(|mover| &**mover), site, path)
+    pub(crate) fn recently_ready_mover_ids(&self, site: &str, path: &str) -> Vec<String> {
+        ready_mover_ids(self.recent_movers().iter().map(|mover| &**mover), site, path)
     }
 
     /// Returns a receiver that changes with any mover.
@@ -227,18 +227,18 @@ impl MoverTable {
     }
 }
 
-/// The same as [`MoverTable::able`], among these movers.
-pub(crate) fn able<'a>(
+/// The same as [`MoverTable::ready_mover_ids`], among these movers.
+pub(crate) fn ready_mover_ids<'a>(
     movers: impl IntoIterator<Item = &'a MoverRecord>,
     site: &str,
     path: &str,
 ) -> Vec<String> {
     let able = movers.into_iter().filter(|mover| {
-        mover.reaches(site, path) && mover.takes_work() && mover.protocol == u32::from(PROTOCOL_VERSION)
+        mover.can_access(site, path) && mover.takes_work() && mover.protocol == u32::from(PROTOCOL_VERSION)
     });
     let able: Vec<&MoverRecord> = able.collect();
     let sights = able.iter().map(|mover| {
-        let (directory, mark) = mover.reach(path).unwrap_or_default();
+        let (directory, mark) = mover.directory_containing(path).unwrap_or_default();
         MoverStorageMark { directory, mark, is_doubtful: false }
     });
     let is_believed = same_storage(&sights.collect::<Vec<_>>()).is_believed;
@@ -262,7 +262,7 @@ mod tests {
     }
 
     fn seen(movers: Vec<MoverRecord>) -> String {
-        able(&movers, "s", "/d/e").join(" ")
+        ready_mover_ids(&movers, "s", "/d/e").join(" ")
     }
 
     #[test]

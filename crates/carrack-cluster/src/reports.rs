@@ -73,32 +73,32 @@ impl MoverPairReport {
 pub async fn report(bus: &NatsBus, transfer: &str, report: &MoverPairReport) -> Result<(), BusError> {
     let body = write_record("a report", report)?;
     let sent = bus.client().publish(subject(bus, transfer)?, body.into()).await;
-    sent.map_err(|error| BusError::away("a report", &error))
+    sent.map_err(|error| BusError::no_answer("a report", &error))
 }
 
 /// Subscribes to the reports of a transfer's pairs.
 ///
 /// # Errors
 /// If `transfer` is no valid name, or NATS can't be reached.
-pub async fn reports(
+pub async fn subscribe_reports_confirmed(
     bus: &NatsBus,
     transfer: &str,
 ) -> Result<impl Stream<Item = MoverPairReport> + Send + Unpin + use<>, BusError> {
     let subscribed = subscribe_reports(bus, transfer).await?;
-    bus.settle("reports").await?;
+    bus.wait_until_processed("reports").await?;
     Ok(subscribed)
 }
 
 /// The same without waiting until the server knows the subscription.
 ///
 /// # Errors
-/// As [`reports`].
+/// As [`subscribe_reports_confirmed`].
 pub(crate) async fn subscribe_reports(
     bus: &NatsBus,
     transfer: &str,
 ) -> Result<impl Stream<Item = MoverPairReport> + Send + Unpin + use<>, BusError> {
     let subscribed = bus.client().subscribe(subject(bus, transfer)?).await;
-    let messages = subscribed.map_err(|error| BusError::away("reports", &error))?;
+    let messages = subscribed.map_err(|error| BusError::no_answer("reports", &error))?;
     Ok(messages.filter_map(|message| std::future::ready(read_record("a report", &message.payload).ok())))
 }
 
@@ -106,5 +106,5 @@ fn subject(bus: &NatsBus, transfer: &str) -> Result<String, BusError> {
     if !is_name(transfer) {
         return Err(BusError::BadName(transfer.to_owned()));
     }
-    Ok(bus.names().report(transfer))
+    Ok(bus.names().report_subject(transfer))
 }

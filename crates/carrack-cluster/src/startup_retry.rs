@@ -12,7 +12,7 @@ const TRIES: u32 = 5;
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Begins, and repeats that after errors that may pass.
-pub(crate) async fn patiently<T, E: Display, F: Future<Output = Result<T, E>>>(
+pub(crate) async fn retry_at_startup<T, E: Display, F: Future<Output = Result<T, E>>>(
     say: &UserMessageCallback,
     may_pass: impl Fn(&E) -> bool,
     begin: impl Fn() -> F,
@@ -37,7 +37,7 @@ mod tests {
     async fn begun(is_away: impl Fn(u32) -> bool) -> (Result<u32, &'static str>, u32) {
         let tried = Cell::new(0);
         let say: UserMessageCallback = Arc::new(|_| {});
-        let begun = patiently(
+        let begun = retry_at_startup(
             &say,
             |error| *error == "away",
             || async {
@@ -53,7 +53,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         assert_eq!(runtime.block_on(begun(|tried| tried < 3)), (Ok(3), 3));
         let say: UserMessageCallback = Arc::new(|_| {});
-        let refused = patiently(&say, |error| *error == "away", || async { Err::<(), _>("refused") });
+        let refused = retry_at_startup(&say, |error| *error == "away", || async { Err::<(), _>("refused") });
         assert_eq!(runtime.block_on(refused), Err("refused"));
         assert_eq!(runtime.block_on(begun(|_| true)), (Err("away"), TRIES));
     }

@@ -34,7 +34,7 @@ impl NatsBucketName {
         NatsBucketName::Curves,
     ];
 
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             NatsBucketName::Movers => "movers",
             NatsBucketName::Leases => "leases",
@@ -60,7 +60,7 @@ pub enum FleetWorkKind {
 }
 
 impl FleetWorkKind {
-    fn word(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
             FleetWorkKind::Scan => "scan",
             FleetWorkKind::Chunk => "chunk",
@@ -92,7 +92,7 @@ impl NatsSubjectNames {
     }
 
     /// Returns the prefix of JetStream's requests.
-    pub fn api(&self) -> String {
+    pub fn api_prefix(&self) -> String {
         match &self.domain {
             Some(domain) => format!("$JS.{domain}.API"),
             None => "$JS.API".to_owned(),
@@ -101,7 +101,7 @@ impl NatsSubjectNames {
 
     /// Returns a bucket's name.
     pub fn bucket(&self, bucket: NatsBucketName) -> String {
-        format!("{}_{}", self.prefix, bucket.word())
+        format!("{}_{}", self.prefix, bucket.as_str())
     }
 
     /// Returns the stream of a bucket.
@@ -110,25 +110,25 @@ impl NatsSubjectNames {
     }
 
     /// Returns the subject of a bucket's key (or of several, with wildcards) in the stream.
-    pub fn key(&self, bucket: NatsBucketName, key: &str) -> String {
+    pub fn key_subject(&self, bucket: NatsBucketName, key: &str) -> String {
         format!("$KV.{}.{key}", self.bucket(bucket))
     }
 
     /// Returns the subject for writing a bucket's key: across domains the domain's API forwards it.
-    pub fn key_to_write(&self, bucket: NatsBucketName, key: &str) -> String {
+    pub fn key_write_subject(&self, bucket: NatsBucketName, key: &str) -> String {
         match &self.domain {
-            Some(domain) => format!("$JS.{domain}.API.{}", self.key(bucket, key)),
-            None => self.key(bucket, key),
+            Some(domain) => format!("$JS.{domain}.API.{}", self.key_subject(bucket, key)),
+            None => self.key_subject(bucket, key),
         }
     }
 
     /// Returns the stream of the work of all transfers.
-    pub fn work(&self) -> String {
+    pub fn work_stream(&self) -> String {
         format!("{}_work", self.prefix)
     }
 
-    /// Returns the subjects of [`NatsSubjectNames::work`], or of one transfer's work.
-    pub fn work_of(&self, transfer: Option<&str>) -> String {
+    /// Returns the subjects of [`NatsSubjectNames::work_stream`], or of one transfer's work.
+    pub fn work_subjects(&self, transfer: Option<&str>) -> String {
         match transfer {
             Some(transfer) => format!("{}.work.{transfer}.>", self.prefix),
             None => format!("{}.work.>", self.prefix),
@@ -141,58 +141,58 @@ impl NatsSubjectNames {
     }
 
     /// Returns the subjects of all transfers' work with this end.
-    pub(crate) fn work_of_all(&self, end: &str) -> String {
+    pub(crate) fn work_subjects_ending(&self, end: &str) -> String {
         format!("{}*.{end}", self.work_prefix())
     }
 
     /// Returns the subject of a transfer's work of one kind. A chunk's subject has a 0 behind it, a large
     /// file's its attempt and number.
-    pub fn work_kind(&self, transfer: &str, kind: FleetWorkKind) -> String {
-        format!("{}.work.{transfer}.{}", self.prefix, kind.word())
+    pub fn work_kind_subject(&self, transfer: &str, kind: FleetWorkKind) -> String {
+        format!("{}.work.{transfer}.{}", self.prefix, kind.as_str())
     }
 
     /// Returns the subject of chunks. The 0 is there for the permissions and the queues of earlier versions.
-    pub fn chunks(&self, transfer: &str) -> String {
-        format!("{}.0", self.work_kind(transfer, FleetWorkKind::Chunk))
+    pub fn chunk_subject(&self, transfer: &str) -> String {
+        format!("{}.0", self.work_kind_subject(transfer, FleetWorkKind::Chunk))
     }
 
     /// Returns the subject of one large file's entry.
-    pub fn large(&self, transfer: &str, attempt: u32, file: u64) -> String {
-        format!("{}.{attempt}.{file}", self.work_kind(transfer, FleetWorkKind::Large))
+    pub fn large_file_subject(&self, transfer: &str, attempt: u32, file: u64) -> String {
+        format!("{}.{attempt}.{file}", self.work_kind_subject(transfer, FleetWorkKind::Large))
     }
 
     /// Returns the subject of the movers that have failed a work item, by the item's name.
-    pub fn tried(&self, transfer: &str, item: &str) -> String {
+    pub fn failed_movers_subject(&self, transfer: &str, item: &str) -> String {
         format!("{}.work.{transfer}.tried.{item}", self.prefix)
     }
 
     /// Returns the stream of the logs of all transfers.
-    pub fn log(&self) -> String {
+    pub fn log_stream(&self) -> String {
         format!("{}_log", self.prefix)
     }
 
     /// Returns the subject of a transfer's log; of all logs with `*`.
-    pub fn log_of(&self, transfer: &str) -> String {
+    pub fn log_subject(&self, transfer: &str) -> String {
         format!("{}.log.{transfer}", self.prefix)
     }
 
     /// Returns the subject of requests to a mover.
-    pub fn ask(&self, mover: &str) -> String {
+    pub fn mover_request_subject(&self, mover: &str) -> String {
         format!("{}.ask.{mover}", self.prefix)
     }
 
     /// Returns the subject of requests for a site's storage targets.
-    pub fn grants(&self, site: &str) -> String {
+    pub fn grant_subject(&self, site: &str) -> String {
         format!("{}.grants.{site}", self.prefix)
     }
 
     /// Returns the subject of requests for the state of a site's storage targets.
-    pub fn targets(&self, site: &str) -> String {
+    pub fn target_state_subject(&self, site: &str) -> String {
         format!("{}.targets.{site}", self.prefix)
     }
 
     /// Returns the subject of reports of a transfer's pairs.
-    pub fn report(&self, transfer: &str) -> String {
+    pub fn report_subject(&self, transfer: &str) -> String {
         format!("{}.report.{transfer}", self.prefix)
     }
 }
@@ -205,14 +205,14 @@ mod tests {
     fn names_are_those_of_the_document() {
         let names = NatsSubjectNames::new(PREFIX, None).unwrap();
         assert_eq!(names.bucket(NatsBucketName::Movers), "carrack_movers");
-        assert_eq!(names.key_to_write(NatsBucketName::Pairs, "m.t.0"), "$KV.carrack_pairs.m.t.0");
-        assert_eq!(names.chunks("t"), "carrack.work.t.chunk.0");
-        assert_eq!(names.large("t", 1, 9), "carrack.work.t.large.1.9");
-        assert_eq!(names.grants("alcf"), "carrack.grants.alcf");
-        assert_eq!(names.targets("alcf"), "carrack.targets.alcf");
+        assert_eq!(names.key_write_subject(NatsBucketName::Pairs, "m.t.0"), "$KV.carrack_pairs.m.t.0");
+        assert_eq!(names.chunk_subject("t"), "carrack.work.t.chunk.0");
+        assert_eq!(names.large_file_subject("t", 1, 9), "carrack.work.t.large.1.9");
+        assert_eq!(names.grant_subject("alcf"), "carrack.grants.alcf");
+        assert_eq!(names.target_state_subject("alcf"), "carrack.targets.alcf");
         let far = NatsSubjectNames::new("dtn", Some("alcf")).unwrap();
-        assert_eq!(far.key_to_write(NatsBucketName::Leases, "t"), "$JS.alcf.API.$KV.dtn_leases.t");
-        assert_eq!((far.api().as_str(), far.log_of("t").as_str()), ("$JS.alcf.API", "dtn.log.t"));
+        assert_eq!(far.key_write_subject(NatsBucketName::Leases, "t"), "$JS.alcf.API.$KV.dtn_leases.t");
+        assert_eq!((far.api_prefix().as_str(), far.log_subject("t").as_str()), ("$JS.alcf.API", "dtn.log.t"));
     }
 
     #[test]

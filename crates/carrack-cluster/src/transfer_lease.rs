@@ -2,8 +2,8 @@
 //!
 //! A lease is a key that expires after six seconds and is renewed by compare-and-swap: of two managers that
 //! want it one gets it, and a manager that slept too long finds that it has lost it. A manager acts for a
-//! transfer only while its lease [is sure](TransferManagerLease::is_sure): its earlier messages are in the
-//! log, where the next manager reads them.
+//! transfer only while its lease [is sure](TransferManagerLease::is_certainly_held): its earlier messages are
+//! in the log, where the next manager reads them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub enum LeaseRenewError {
     /// Another manager has it, or it has expired: stop at once.
     #[error("the lease of transfer {0} is lost")]
     Lost(String),
-    /// The state is unknown; retry while the lease is [sure](TransferManagerLease::is_sure).
+    /// The state is unknown; retry while the lease is [sure](TransferManagerLease::is_certainly_held).
     #[error(transparent)]
     Bus(#[from] BusError),
 }
@@ -74,8 +74,8 @@ impl SharedManagerLeaseTerm {
     }
 
     /// Returns true if no other manager can have the lease yet, by the local clock.
-    pub fn is_sure(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_sure(since_boot())
+    pub fn is_certainly_held(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_certainly_held(since_boot())
     }
 }
 
@@ -120,7 +120,7 @@ impl TransferManagerLease {
     /// [`LeaseRenewError::Lost`] if another manager may have it.
     pub async fn renew(&mut self) -> Result<(), LeaseRenewError> {
         let began = since_boot();
-        if let Err(error) = self.swap(began).await {
+        if let Err(error) = self.compare_and_swap(began).await {
             let BusError::Conflict(_) = error else { return Err(error.into()) };
             // A renewal whose answer was lost counts all the same: then the key has this lease's token, with
             // another revision.
@@ -128,20 +128,20 @@ impl TransferManagerLease {
                 Some(entry) if entry.value.token == self.record.token => self.revision = entry.revision,
                 _ => return Err(LeaseRenewError::Lost(self.transfer.clone())),
             }
-            self.swap(began).await?;
+            self.compare_and_swap(began).await?;
         }
         Ok(())
     }
 
-    async fn swap(&mut self, began: Duration) -> Result<(), BusError> {
+    async fn compare_and_swap(&mut self, began: Duration) -> Result<(), BusError> {
         self.revision = self.bucket.update(&self.transfer, &self.record, self.revision).await?;
         self.term.confirm(began);
         Ok(())
     }
 
     /// Returns true if no other manager can have the lease yet, by the local clock.
-    pub fn is_sure(&self) -> bool {
-        self.term.is_sure()
+    pub fn is_certainly_held(&self) -> bool {
+        self.term.is_certainly_held()
     }
 
     /// Returns the lease's time, for other tasks.
@@ -163,7 +163,7 @@ impl TransferManagerLease {
 ///
 /// # Errors
 /// If NATS refuses, or does not answer.
-pub async fn is_managed(bus: &NatsBus) -> Result<bool, BusError> {
+pub async fn is_manager_present(bus: &NatsBus) -> Result<bool, BusError> {
     let bucket: RecordBucket<LeaseRecord> = RecordBucket::open(bus, NatsBucketName::Leases).await?;
     Ok(bucket.keys().await?.iter().any(|key| key.starts_with(MANAGER)))
 }

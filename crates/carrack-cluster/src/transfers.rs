@@ -128,7 +128,7 @@ impl TransferStore {
     pub async fn create(&self, record: &TransferRecord) -> Result<u64, BusError> {
         check_id(&record.id)?;
         debug_assert!(record.version <= DELETION_VERSION);
-        self.give_place(&record.id, record.submitted_ms).await?;
+        self.add_to_order(&record.id, record.submitted_ms).await?;
         self.bucket.create(&record.id, record).await
     }
 
@@ -190,13 +190,13 @@ impl TransferStore {
             return Err(FindError::Unknown(prefix.to_owned()));
         }
         if prefix.len() == 16 {
-            return self.get_soon(prefix).await;
+            return self.get_with_retries(prefix).await;
         }
         let mut ids = self.order.keys().await?;
         ids.retain(|id| id.starts_with(prefix));
         match ids.as_slice() {
             [] => Err(FindError::Unknown(prefix.to_owned())),
-            [id] => self.get_soon(id).await,
+            [id] => self.get_with_retries(id).await,
             ids => Err(FindError::Several { prefix: prefix.to_owned(), count: ids.len() }),
         }
     }
@@ -209,7 +209,7 @@ impl TransferStore {
     /// [`FindError::Unknown`] if there is no `after`.
     pub async fn list(&self, limit: usize, after: Option<&str>) -> Result<Vec<TransferRecord>, FindError> {
         let mut before = match after {
-            Some(id) => Some(self.place_of(id).await?),
+            Some(id) => Some(self.position_in_order(id).await?),
             None => None,
         };
         let mut listed = Vec::new();
@@ -217,7 +217,7 @@ impl TransferStore {
             let places = self.order.latest(before, (limit - listed.len()).min(LISTED_AT_ONCE)).await?;
             let Some(last) = places.last() else { break };
             before = Some(last.revision);
-            let records = self.bucket.some(places.iter().map(|place| &*place.key)).await?;
+            let records = self.bucket.existing_entries(places.iter().map(|place| &*place.key)).await?;
             let mut records: HashMap<String, TransferRecord> =
                 records.into_iter().map(|entry| (entry.key, entry.value)).collect();
             listed.extend(places.iter().filter_map(|place| records.remove(&place.key)));
@@ -227,13 +227,18 @@ impl TransferStore {
 
     /// Returns some of the records that were changed after this revision, in that order, and the revision up
     /// to which these are all; `None` if there was no change. For clients that may not make consumers.
-    pub(crate) async fn after(&self, revision: u64) -> Result<Option<(Vec<TransferRecord>, u64)>, BusError> {
+    pub(crate) async fn changed_after(
+        &self,
+        revision: u64,
+    ) -> Result<Option<(Vec<TransferRecord>, u64)>, BusError> {
         let page = self.bucket.entries(revision + 1).next().await?;
         Ok(page.map(|page| (page.entries.into_iter().map(|entry| entry.value).collect(), page.last)))
     }
 
     /// Returns summaries of all transfers, and `None` for records of a later version.
-    pub(crate) async fn survey(&self) -> Result<HashMap<String, Option<TransferCleanupFacts>>, BusError> {
+    pub(crate) async fn summarize_all(
+        &self,
+    ) -> Result<HashMap<String, Option<TransferCleanupFacts>>, BusError> {
         let mut found = HashMap::new();
         let mut entries = self.bucket.entries(1);
         while let Some(page) = entries.next().await? {
@@ -248,12 +253,12 @@ impl TransferStore {
     }
 
     /// Returns the IDs in the order of submission's bucket.
-    pub(crate) async fn placed(&self) -> Result<HashSet<String>, BusError> {
+    pub(crate) async fn submission_order_ids(&self) -> Result<HashSet<String>, BusError> {
         Ok(self.order.keys().await?.into_iter().collect())
     }
 
     /// Adds a transfer at the end of the order of submission, if it is missing.
-    pub(crate) async fn give_place(&self, id: &str, submitted_ms: u64) -> Result<(), BusError> {
+    pub(crate) async fn add_to_order(&self, id: &str, submitted_ms: u64) -> Result<(), BusError> {
         match self.order.create(id, &SubmissionOrder { version: RECORD_VERSION, submitted_ms }).await {
             Ok(_) | Err(BusError::Exists(_)) => Ok(()),
             Err(error) => Err(error),
@@ -261,11 +266,11 @@ impl TransferStore {
     }
 
     /// Removes a transfer from the order of submission.
-    pub(crate) async fn take_place(&self, id: &str) -> Result<(), BusError> {
+    pub(crate) async fn remove_from_order(&self, id: &str) -> Result<(), BusError> {
         self.order.delete(id, None).await
     }
 
-    async fn place_of(&self, id: &str) -> Result<u64, FindError> {
+    async fn position_in_order(&self, id: &str) -> Result<u64, FindError> {
         check_id(id).map_err(|_| FindError::Unknown(id.to_owned()))?;
         let place = self.order.get(id).await?;
         place.map(|place| place.revision).ok_or_else(|| FindError::Unknown(id.to_owned()))
@@ -278,7 +283,7 @@ impl TransferStore {
     pub async fn forget(&self, id: &str) -> Result<(), BusError> {
         check_id(id)?;
         self.bucket.delete(id, None).await?;
-        self.take_place(id).await
+        self.remove_from_order(id).await
     }
 
     /// Watches one record, or all with `None`. Never ends.
@@ -301,12 +306,12 @@ impl TransferStore {
         &self,
         wanted: fn(&TransferRecord) -> bool,
     ) -> Result<impl Stream<Item = TransferRecordWatchEvent> + Send + use<>, BusError> {
-        Ok(changes(self.bucket.watch(">").await?.only(wanted)))
+        Ok(changes(self.bucket.watch(">").await?.with_value_filter(wanted)))
     }
 
     /// Returns a record now, and again when it has changed, read at an interval: for clients that may not
     /// make consumers. Ends after an error, or when the transfer is over.
-    pub fn look_again(
+    pub fn poll_changes(
         &self,
         id: &str,
         every: Duration,
@@ -328,7 +333,7 @@ impl TransferStore {
                         return Some((Ok(record), (transfers, id, last, is_over)));
                     }
                     // Servers come back.
-                    Err(FindError::Bus(error)) if error.may_pass() && last.is_some() => continue,
+                    Err(FindError::Bus(error)) if error.is_transient() && last.is_some() => continue,
                     Err(error) => error,
                 };
                 return Some((Err(error), (transfers, id, last, true)));
@@ -336,7 +341,7 @@ impl TransferStore {
         })
     }
 
-    async fn get_soon(&self, id: &str) -> Result<TransferRecord, FindError> {
+    async fn get_with_retries(&self, id: &str) -> Result<TransferRecord, FindError> {
         let until = Instant::now() + COPIES_AGREE_WITHIN;
         loop {
             match self.get(id).await {

@@ -42,7 +42,7 @@ impl AbortHandle {
 
     /// Interrupts the transfer at this end only: this process must end, but the other end may start another
     /// session.
-    pub fn dismiss(&self) {
+    pub fn interrupt_locally(&self) {
         self.shared.is_dismissal.store(true, Ordering::Release);
         self.interrupt();
     }

@@ -20,7 +20,7 @@ pub trait SourceChunkFeed: Send + Sync {
 
     /// Notes a chunk whose entries are durable at the sink and in its journal, or were reported as failed.
     /// Called on the comm thread: must not wait.
-    fn settled(&self, number: u64);
+    fn mark_chunk_completed(&self, number: u64);
 
     /// Notes the end of the session: [`SourceChunkFeed::next`] must not wait any more.
     fn close(&self);

@@ -33,25 +33,29 @@ const MESSAGES_A_TURN: usize = 64;
 /// The part of an end that its comm thread calls.
 pub(crate) trait CommHandler {
     /// Handles the mailbox, timers and queues. Returns the time by which it must be called again.
-    fn look_around(&mut self, link: &mut SessionControlLink, now: Instant) -> Result<Instant, SessionError>;
+    fn process_pending_work(
+        &mut self,
+        link: &mut SessionControlLink,
+        now: Instant,
+    ) -> Result<Instant, SessionError>;
 
     /// Handles a control message.
-    fn control(&mut self, message: ControlMessage) -> Result<(), SessionError>;
+    fn handle_control_message(&mut self, message: ControlMessage) -> Result<(), SessionError>;
 
     /// Handles an object that the link has carried.
-    fn object(&mut self, incoming: IncomingObject) -> Result<(), SessionError>;
+    fn handle_object(&mut self, incoming: IncomingObject) -> Result<(), SessionError>;
 
     /// Returns the endpoints that no I/O thread drives, and the events for which each waits.
     fn endpoints(&self) -> Vec<(BorrowedFd<'_>, PollFlags)>;
 
     /// Handles ready endpoints, by their indices in `endpoints()` in rising order.
-    fn ready(&mut self, places: &[usize]) -> Result<(), SessionError>;
+    fn handle_ready_endpoints(&mut self, places: &[usize]) -> Result<(), SessionError>;
 
-    /// Readable when `look_around` has work.
-    fn wake(&self) -> BorrowedFd<'_>;
+    /// Readable when `process_pending_work` has work.
+    fn wake_fd(&self) -> BorrowedFd<'_>;
 
     /// Resets earlier wake-ups.
-    fn listen(&self);
+    fn reset_wakeups(&self);
 
     /// Returns the present counters, which the other end of a failing session gets.
     fn last_counters(&self) -> Option<CountersMessage> {
@@ -62,7 +66,7 @@ pub(crate) trait CommHandler {
     fn is_over(&self) -> bool;
 
     /// Returns true if the other end may leave without a message.
-    fn may_be_left(&self) -> bool {
+    fn peer_may_disconnect(&self) -> bool {
         self.is_over()
     }
 }
@@ -83,7 +87,7 @@ pub(crate) struct CommLoop<'a> {
 impl CommLoop<'_> {
     /// Runs until the session ends or fails. The other end gets a message about a failure.
     pub(crate) fn run(&mut self, side: &mut dyn CommHandler) -> Result<(), SessionError> {
-        let error = match self.turn_until_over(side) {
+        let error = match self.run_until_over(side) {
             Ok(()) => return Ok(()),
             Err(error) => error,
         };
@@ -94,45 +98,45 @@ impl CommLoop<'_> {
             SessionError::PeerGone => self.fault.take().unwrap_or(error),
             error => error,
         };
-        let error = self.explained(error, side);
+        let error = self.await_peer_reason(error, side);
         if error.distance_from_cause() == 0 {
             let counters = side.last_counters().map(|counters| ControlMessage::Counters(counters).to_body());
             counters.into_iter().for_each(|body| self.link.queue_control(body));
             self.link.queue_control(ControlMessage::Abort(error.to_message()).to_body());
             // The other end may be gone.
-            self.link.part(Instant::now() + LAST_WORDS);
+            self.link.close_by(Instant::now() + LAST_WORDS);
         }
         Err(error)
     }
 
-    fn turn_until_over(&mut self, side: &mut dyn CommHandler) -> Result<(), SessionError> {
+    fn run_until_over(&mut self, side: &mut dyn CommHandler) -> Result<(), SessionError> {
         let mut last_heard = Instant::now();
         let mut last_said = Instant::now();
         let heartbeat = HEARTBEAT_MAX.min(self.stall / 4);
         let mut presence = SuspensionDetector::new(last_heard);
         loop {
             let now = Instant::now();
-            last_heard += presence.missed(now);
-            side.listen();
-            self.check_flags()?;
+            last_heard += presence.take_suspended_time(now);
+            side.reset_wakeups();
+            self.check_abort_and_errors()?;
             if side.is_over() {
                 self.hub = None;
             }
-            let hub_rest = self.hub.as_mut().map_or(Ok(heartbeat), |hub| hub.turn())?;
-            let look_again = side.look_around(&mut self.link, now)?;
+            let hub_rest = self.hub.as_mut().map_or(Ok(heartbeat), |hub| hub.make_progress())?;
+            let look_again = side.process_pending_work(&mut self.link, now)?;
             if now.duration_since(last_said) >= heartbeat {
                 self.link.queue_control(ControlMessage::Heartbeat(KeepaliveMessage {}).to_body());
                 last_said = now;
             }
-            let Ok(is_flushed) = self.link.flush() else { return self.hear_out(side) };
+            let Ok(is_flushed) = self.link.flush() else { return self.drain_last_messages(side) };
             if side.is_over() && is_flushed {
                 return Ok(());
             }
             let wake_at = look_again.min(now + heartbeat.min(hub_rest));
-            let (heard, places) = self.sleep(side, is_flushed, wake_at)?;
+            let (heard, places) = self.wait_for_events(side, is_flushed, wake_at)?;
             if heard {
                 last_heard = Instant::now();
-                if self.hear(side)? == ControlReadOutcome::LastWord {
+                if self.receive_messages(side)? == ControlReadOutcome::LastWord {
                     return Ok(());
                 }
             }
@@ -140,24 +144,24 @@ impl CommLoop<'_> {
             if now.saturating_duration_since(last_heard) > self.stall {
                 return Err(SessionError::PeerStalled(self.stall.as_secs()));
             }
-            side.ready(&places)?;
+            side.handle_ready_endpoints(&places)?;
         }
     }
 
     /// Reads the last messages of the other end, which does not read any more: the last may be that all is
     /// done.
-    fn hear_out(&mut self, side: &mut dyn CommHandler) -> Result<(), SessionError> {
+    fn drain_last_messages(&mut self, side: &mut dyn CommHandler) -> Result<(), SessionError> {
         let deadline = Instant::now() + LAST_WORDS;
         while let Ok(Some(body)) = self.link.receive_control_by(self.pool, deadline) {
-            side.control(in_session(ControlMessage::from_body(&body)?)?)?;
+            side.handle_control_message(check_session_message(ControlMessage::from_body(&body)?)?)?;
             if side.is_over() {
                 return Ok(());
             }
         }
-        if side.may_be_left() { Ok(()) } else { Err(SessionError::PeerGone) }
+        if side.peer_may_disconnect() { Ok(()) } else { Err(SessionError::PeerGone) }
     }
 
-    fn check_flags(&self) -> Result<(), SessionError> {
+    fn check_abort_and_errors(&self) -> Result<(), SessionError> {
         if self.abort.is_set() {
             return Err(self.abort.error());
         }
@@ -168,7 +172,7 @@ impl CommLoop<'_> {
     }
 
     /// Returns true if the link has data, and the indices of the ready endpoints.
-    fn sleep(
+    fn wait_for_events(
         &self,
         side: &dyn CommHandler,
         is_flushed: bool,
@@ -179,7 +183,7 @@ impl CommLoop<'_> {
             PollFd::from_borrowed_fd(self.link.input(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.link.output(), output),
             PollFd::from_borrowed_fd(self.abort.readiness(), PollFlags::IN),
-            PollFd::from_borrowed_fd(side.wake(), PollFlags::IN),
+            PollFd::from_borrowed_fd(side.wake_fd(), PollFlags::IN),
         ];
         let fixed_count = fds.len();
         let endpoints = side.endpoints();
@@ -202,19 +206,19 @@ impl CommLoop<'_> {
         Ok((has_unread || !fds[0].revents().is_empty(), places))
     }
 
-    fn hear(&mut self, side: &mut dyn CommHandler) -> Result<ControlReadOutcome, SessionError> {
+    fn receive_messages(&mut self, side: &mut dyn CommHandler) -> Result<ControlReadOutcome, SessionError> {
         for _ in 0..MESSAGES_A_TURN {
             match self.link.receive(self.pool) {
                 Ok(ControlLinkInput::Control { lane: 1.., .. }) => {
                     return Err(SessionError::Protocol("a message for a lane that there isn't".into()));
                 }
                 Ok(ControlLinkInput::Control { lane: 0, body }) => {
-                    side.control(in_session(ControlMessage::from_body(&body)?)?)?
+                    side.handle_control_message(check_session_message(ControlMessage::from_body(&body)?)?)?
                 }
-                Ok(ControlLinkInput::Object(incoming)) => side.object(incoming)?,
+                Ok(ControlLinkInput::Object(incoming)) => side.handle_object(incoming)?,
                 Ok(ControlLinkInput::Pending) => return Ok(ControlReadOutcome::Words),
                 Ok(ControlLinkInput::Closed) | Err(TransportError::Io(_) | TransportError::Truncated)
-                    if side.may_be_left() =>
+                    if side.peer_may_disconnect() =>
                 {
                     return Ok(ControlReadOutcome::LastWord);
                 }
@@ -229,7 +233,7 @@ impl CommLoop<'_> {
 
     /// Waits for the other end's reason: a broken data connection is mostly the consequence of an error
     /// there.
-    fn explained(&mut self, error: SessionError, side: &mut dyn CommHandler) -> SessionError {
+    fn await_peer_reason(&mut self, error: SessionError, side: &mut dyn CommHandler) -> SessionError {
         if !matches!(
             error,
             SessionError::Transport(TransportError::Io(_) | TransportError::Truncated)
@@ -244,7 +248,7 @@ impl CommLoop<'_> {
                 Ok(ControlMessage::Refuse(message)) => return SessionError::from_refusal(message),
                 // An error about the session's liveness does not matter any more.
                 Ok(ControlMessage::Counters(counters)) => {
-                    drop(side.control(ControlMessage::Counters(counters)))
+                    drop(side.handle_control_message(ControlMessage::Counters(counters)))
                 }
                 _ => {}
             }
@@ -264,7 +268,7 @@ enum ControlReadOutcome {
 
 /// Refuses messages that are not part of a session. The dialling end may have lost a connection, or its last
 /// proof, when all connections were established at this end.
-fn in_session(message: ControlMessage) -> Result<ControlMessage, SessionError> {
+fn check_session_message(message: ControlMessage) -> Result<ControlMessage, SessionError> {
     match message {
         ControlMessage::Dial(_) | ControlMessage::DialFailed(_) => {
             Err(SessionError::Protocol("it gave up data connections that stand here".into()))

@@ -73,7 +73,7 @@ impl EndCounters {
     }
 
     /// Runs `work`, which may wait for storage while it holds an object or a connection.
-    pub(crate) fn busy<R>(&self, work: impl FnOnce() -> R) -> R {
+    pub(crate) fn run_as_storage_busy<R>(&self, work: impl FnOnce() -> R) -> R {
         self.storage_busy.fetch_add(1, Relaxed);
         let result = work();
         self.storage_busy.fetch_sub(1, Relaxed);
@@ -201,7 +201,7 @@ impl TransferCounters {
                 waiting: self.sink.write_waiting.into(),
                 room: self.sink.write_slots.into(),
             },
-            limiter: self.limiter(before),
+            limiter: self.limiting_stage(before),
             storage_busy: (self.source.storage_busy > 0, self.sink.storage_busy > 0),
         }
     }
@@ -209,7 +209,7 @@ impl TransferCounters {
     /// Returns the stage at which the source's threads spent most of their time. If that is sending, the
     /// sink's counters tell if its threads waited for the network or were busy writing, or if its full slots
     /// wait for a write.
-    fn limiter(&self, before: &TransferCounters) -> LimitingStage {
+    fn limiting_stage(&self, before: &TransferCounters) -> LimitingStage {
         let (now, then) = (&self.source, &before.source);
         let idle = now.idle_ns.saturating_sub(then.idle_ns);
         let reading = now.storage_ns.saturating_sub(then.storage_ns);
@@ -246,13 +246,17 @@ mod tests {
     #[test]
     fn who_waits_for_storage_is_seen() {
         let counters = EndCounters::default();
-        assert_eq!(counters.busy(|| counters.busy(|| counters.snapshot().storage_busy)), 2);
-        assert_eq!(counters.busy(|| counters.snapshot().storage_busy), 1);
+        assert_eq!(
+            counters
+                .run_as_storage_busy(|| counters.run_as_storage_busy(|| counters.snapshot().storage_busy)),
+            2
+        );
+        assert_eq!(counters.run_as_storage_busy(|| counters.snapshot().storage_busy), 1);
         assert_eq!(counters.snapshot().storage_busy, 0);
     }
 
     fn judge(source: message::CountersMessage, sink: message::CountersMessage) -> LimitingStage {
-        TransferCounters { source, sink, answered: 0 }.limiter(&TransferCounters::default())
+        TransferCounters { source, sink, answered: 0 }.limiting_stage(&TransferCounters::default())
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use carrack_journal::JournalError;
 use carrack_machine::{PoolError, SpillLogCreationError};
-use carrack_model::plain;
+use carrack_model::text_without_errno;
 use carrack_transport::{TlsHandshakeError, TransportError};
 use carrack_wire::message::{MessageError, RefuseMessage};
 use carrack_wire::{ArrivalLedgerError, EntryTableDecodeError, PreambleError};
@@ -190,7 +190,7 @@ impl SessionError {
 
     /// Returns the error of a session that can't begin, with a hint, which may be empty.
     pub fn refused(message: impl Into<String>, hint: impl Into<String>) -> SessionError {
-        let message = plain(&message.into());
+        let message = text_without_errno(&message.into());
         SessionError::Refused { message, hint: Some(hint.into()).filter(|h| !h.is_empty()) }
     }
 
@@ -272,10 +272,10 @@ impl SessionError {
     /// Returns the prospect of another session: good if the network broke, or the other end was not running,
     /// or not ready. Not so after an error that would repeat, such as a full disk, or with peers that don't
     /// trust each other, or break the protocol.
-    pub fn again(&self) -> RetryChance {
+    pub fn retry_chance(&self) -> RetryChance {
         use TransportError::{ClosedEarly, Io, Seal, Truncated};
         match self {
-            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.again(),
+            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.retry_chance(),
             SessionError::Unreachable { again, .. } => *again,
             // From ssh, which reports the reason itself.
             SessionError::PeerSilent => RetryChance::OnceMet,
@@ -290,14 +290,14 @@ impl SessionError {
     }
 
     /// Returns true if another session of a run that has met the other end may succeed.
-    pub fn may_pass(&self) -> bool {
-        self.again() != RetryChance::Never
+    pub fn is_retryable(&self) -> bool {
+        self.retry_chance() != RetryChance::Never
     }
 
     /// Returns true if the other end runs and has no room or no time now, and nothing was begun.
-    pub fn is_not_now(&self) -> bool {
+    pub fn is_peer_busy(&self) -> bool {
         match self {
-            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.is_not_now(),
+            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.is_peer_busy(),
             SessionError::Unreachable { again, .. } => *again == RetryChance::Always,
             error => matches!(error, SessionError::Later { .. }),
         }
@@ -305,18 +305,18 @@ impl SessionError {
 
     /// Returns the suggested wait if the other end has no room now; the inner value is `None` if it named
     /// none.
-    pub(crate) fn later_than(&self) -> Option<Option<Duration>> {
+    pub(crate) fn retry_after(&self) -> Option<Option<Duration>> {
         match self {
-            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.later_than(),
+            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.retry_after(),
             SessionError::Later { after, .. } => Some(*after),
             _ => None,
         }
     }
 
     /// Returns true if nothing moved on the data connections, while the two ends could exchange messages.
-    pub(crate) fn is_of_data(&self) -> bool {
+    pub(crate) fn is_data_stall(&self) -> bool {
         match self {
-            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.is_of_data(),
+            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.is_data_stall(),
             SessionError::PeerLeft { is_of_data, .. } => *is_of_data,
             SessionError::Transport(TransportError::Io(error)) => error.kind() == io::ErrorKind::TimedOut,
             error => matches!(error, SessionError::Stalled(_)),
@@ -325,10 +325,12 @@ impl SessionError {
 
     /// Returns true if a data connection broke: itself, or because the other end is gone, which may become
     /// known later.
-    pub(crate) fn has_broken_data(&self) -> bool {
+    pub(crate) fn is_data_connection_lost(&self) -> bool {
         use TransportError::{ClosedEarly, Io, Truncated};
         match self {
-            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.has_broken_data(),
+            SessionError::At { error, .. } | SessionError::Over { error, .. } => {
+                error.is_data_connection_lost()
+            }
             error => matches!(error, SessionError::Transport(Io(_) | Truncated | ClosedEarly)),
         }
     }
@@ -341,15 +343,15 @@ impl SessionError {
 
     /// Returns true if another session should use TCP: this session broke over a fabric that the user did not
     /// insist on.
-    pub fn speaks_for_tcp(&self) -> bool {
+    pub fn should_retry_over_tcp(&self) -> bool {
         matches!(self, SessionError::Over { is_forced: false, .. })
     }
 
     /// Returns true if the destination is full, or a quota is used up.
-    pub fn is_full(&self) -> bool {
+    pub fn is_destination_full(&self) -> bool {
         match self {
             SessionError::NoSpace { .. } | SessionError::PeerAborted { is_full: true, .. } => true,
-            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.is_full(),
+            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.is_destination_full(),
             _ => false,
         }
     }
@@ -366,10 +368,10 @@ impl SessionError {
     /// Returns the message for the other end.
     pub(crate) fn to_message(&self) -> RefuseMessage {
         RefuseMessage {
-            message: plain(self),
+            message: text_without_errno(self),
             hint: self.hint().unwrap_or_default(),
             reason: self.reason() as u32,
-            retry_after_ms: self.later_than().flatten().map_or(0, |after| after.as_millis() as u32),
+            retry_after_ms: self.retry_after().flatten().map_or(0, |after| after.as_millis() as u32),
         }
     }
 
@@ -377,9 +379,9 @@ impl SessionError {
         match self {
             SessionError::Dismissed | SessionError::Later { .. } => RefuseReason::Later,
             error if error.is_interrupted() => RefuseReason::Interrupted,
-            error if error.is_of_data() => RefuseReason::Data,
-            error if error.may_pass() => RefuseReason::Network,
-            error if error.is_full() => RefuseReason::Full,
+            error if error.is_data_stall() => RefuseReason::Data,
+            error if error.is_retryable() => RefuseReason::Network,
+            error if error.is_destination_full() => RefuseReason::Full,
             _ => RefuseReason::Final,
         }
     }
@@ -446,19 +448,19 @@ impl RefuseReason {
 
 impl From<ArrivalLedgerError> for SessionError {
     fn from(error: ArrivalLedgerError) -> Self {
-        SessionError::Protocol(plain(&error))
+        SessionError::Protocol(text_without_errno(&error))
     }
 }
 
 impl From<EntryTableDecodeError> for SessionError {
     fn from(error: EntryTableDecodeError) -> Self {
-        SessionError::Protocol(plain(&error))
+        SessionError::Protocol(text_without_errno(&error))
     }
 }
 
 impl From<MessageError> for SessionError {
     fn from(error: MessageError) -> Self {
-        SessionError::Protocol(plain(&error))
+        SessionError::Protocol(text_without_errno(&error))
     }
 }
 
@@ -466,13 +468,13 @@ impl From<SpillLogCreationError> for SessionError {
     fn from(error: SpillLogCreationError) -> Self {
         let hint = "name a directory on flash with so much space, on a file system with O_TMPFILE and O_DIRECT (ext4, XFS): \
                     --spill DIR:SIZE";
-        SessionError::refused(plain(&error), hint)
+        SessionError::refused(text_without_errno(&error), hint)
     }
 }
 
 impl From<PoolError> for SessionError {
     fn from(error: PoolError) -> Self {
-        SessionError::refused(plain(&error), "choose another --buffer or --object-size")
+        SessionError::refused(text_without_errno(&error), "choose another --buffer or --object-size")
     }
 }
 
@@ -485,29 +487,36 @@ mod tests {
         let broken = SessionError::Transport(TransportError::Truncated);
         for error in [broken, SessionError::PeerGone, SessionError::Stalled(1), SessionError::Dismissed] {
             let told = SessionError::from_abort(error.to_message());
-            assert!(matches!(told, SessionError::PeerLeft { .. }) && told.may_pass(), "{error:?}: {told:?}");
+            assert!(
+                matches!(told, SessionError::PeerLeft { .. }) && told.is_retryable(),
+                "{error:?}: {told:?}"
+            );
         }
         let at = SessionError::At {
             role: SessionRole::Sink,
             error: SessionError::Transport(TransportError::Truncated).into(),
         };
-        assert!(at.again() == RetryChance::Always && at.has_broken_data() && !at.is_of_data());
-        assert!(SessionError::from_abort(SessionError::Stalled(1).to_message()).is_of_data());
-        assert!(!SessionError::from_abort(SessionError::PeerGone.to_message()).is_of_data());
+        assert!(
+            at.retry_chance() == RetryChance::Always && at.is_data_connection_lost() && !at.is_data_stall()
+        );
+        assert!(SessionError::from_abort(SessionError::Stalled(1).to_message()).is_data_stall());
+        assert!(!SessionError::from_abort(SessionError::PeerGone.to_message()).is_data_stall());
         let full = SessionError::NoSpace { path: "x".into(), detail: "full".into() };
-        assert!(full.is_full() && SessionError::from_abort(full.to_message()).is_full());
-        assert!(!SessionError::from_abort(SessionError::Internal.to_message()).is_full());
+        assert!(
+            full.is_destination_full() && SessionError::from_abort(full.to_message()).is_destination_full()
+        );
+        assert!(!SessionError::from_abort(SessionError::Internal.to_message()).is_destination_full());
         let wrong = SessionError::Protocol("x".into());
         for error in [full, wrong, SessionError::Internal, SessionError::refused("no", "")] {
             let told = SessionError::from_abort(error.to_message());
-            assert!(!error.may_pass() && !told.may_pass(), "{error:?}: {told:?}");
+            assert!(!error.is_retryable() && !told.is_retryable(), "{error:?}: {told:?}");
         }
         let interrupted = SessionError::from_abort(SessionError::Interrupted.to_message());
-        assert!(interrupted.is_interrupted() && !interrupted.may_pass());
+        assert!(interrupted.is_interrupted() && !interrupted.is_retryable());
         for after in [None, Some(Duration::from_millis(1_500))] {
             let later = SessionError::from_refusal(SessionError::later("full", "wait", after).to_message());
-            assert!(later.may_pass() && later.hint().as_deref() == Some("wait"));
-            assert_eq!(later.later_than(), Some(after));
+            assert!(later.is_retryable() && later.hint().as_deref() == Some("wait"));
+            assert_eq!(later.retry_after(), Some(after));
         }
     }
 }

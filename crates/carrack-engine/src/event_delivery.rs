@@ -23,7 +23,7 @@ pub(crate) const FILES_TOLD_MAX: usize = 10;
 /// The observer of a transfer. Called from several threads; a call that takes long delays the transfer.
 pub trait TransferObserver: Send + Sync {
     /// Handles an event.
-    fn event(&self, event: &TransferEvent);
+    fn handle_event(&self, event: &TransferEvent);
 }
 
 /// Delivers an event to the observer if this end has one, and otherwise by `say` to the end that has one.
@@ -33,7 +33,7 @@ pub(crate) fn deliver(
     say: impl FnOnce(ControlMessage),
 ) {
     match observer {
-        Some(observer) => observer.event(&event),
+        Some(observer) => observer.handle_event(&event),
         None => {
             if let Some(message) = to_message(event) {
                 say(message);
@@ -71,8 +71,12 @@ pub(crate) fn to_message(event: TransferEvent) -> Option<ControlMessage> {
 }
 
 /// Returns a notice of the wanted metadata that the carrack at the `end` does not support.
-pub(crate) fn lacking(wanted: KeptMetadata, known: KeptMetadata, end: &str) -> Option<UserNotice> {
-    let lacking = wanted.lacking_in(known);
+pub(crate) fn unsupported_metadata_notice(
+    wanted: KeptMetadata,
+    known: KeptMetadata,
+    end: &str,
+) -> Option<UserNotice> {
+    let lacking = wanted.kinds_missing_in(known);
     if lacking.is_empty() {
         return None;
     }
@@ -221,7 +225,7 @@ fn microseconds(time: Duration) -> u64 {
 }
 
 /// Merges the targets of several lanes.
-pub(crate) fn together(lanes: impl Iterator<Item = Vec<TargetReport>>) -> Vec<TargetReport> {
+pub(crate) fn merge_target_reports(lanes: impl Iterator<Item = Vec<TargetReport>>) -> Vec<TargetReport> {
     let mut all: Vec<TargetReport> = Vec::new();
     for report in lanes.flatten() {
         match all.iter_mut().find(|known| known.label == report.label) {

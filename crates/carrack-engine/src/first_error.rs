@@ -12,7 +12,7 @@ pub(crate) trait SessionErrorListener: Sync {
     fn stop(&self);
 
     /// Drops the state for the other end, which is gone, so that this end is soon over.
-    fn abandon(&self) {}
+    fn handle_peer_gone(&self) {}
 }
 
 /// Holds the first error of a session; later errors are consequences, also after it was taken.
@@ -44,7 +44,7 @@ impl FirstSessionError {
     }
 
     /// Notes the end of the session, well or not: no new work is begun.
-    pub(crate) fn end(&self) {
+    pub(crate) fn mark_ended(&self) {
         self.has_ended.store(true, Release);
     }
 

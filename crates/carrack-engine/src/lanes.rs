@@ -32,10 +32,13 @@ pub(crate) struct EstablishedLaneResources<E> {
 }
 
 /// Sends the other end the reason why this end can't begin after all.
-pub(crate) fn decline<E>(mut starts: Vec<EstablishedLaneResources<E>>, error: SessionError) -> SessionError {
+pub(crate) fn send_start_failure<E>(
+    mut starts: Vec<EstablishedLaneResources<E>>,
+    error: SessionError,
+) -> SessionError {
     if let Some(first) = starts.first_mut() {
         first.link.queue_control(ControlMessage::Abort(error.to_message()).to_body());
-        first.link.part(Instant::now() + LAST_WORDS);
+        first.link.close_by(Instant::now() + LAST_WORDS);
     }
     error
 }
@@ -109,7 +112,7 @@ pub(crate) fn run_comms<S: CommHandler + Send>(
             Ok(thread) => thread.join().unwrap_or(Err(SessionError::Internal)),
             Err(error) => Err(SessionError::local(STARTING_A_THREAD)(error)),
         });
-        (Some(side), results.fold(result, cause))
+        (Some(side), results.fold(result, root_cause))
     })
 }
 
@@ -121,11 +124,11 @@ fn run_comm<S: CommHandler>(
     abort: &AbortHandle,
 ) -> (S, Result<(), SessionError>) {
     let LaneComm { link, hub, mut side, pool, crew, fault, stop } = lane;
-    let _seat = crew.sit(ThreadDuty::Comm);
+    let _seat = crew.bind_current_thread(ThreadDuty::Comm);
     let _watch = fault.watch(stop);
     let result = CommLoop { link, hub, pool, abort, fault, stall }.run(&mut side);
     if result.as_ref().is_err_and(SessionError::is_connection_lost) {
-        stop.abandon();
+        stop.handle_peer_gone();
     }
     stop.stop();
     if result.is_err() {
@@ -135,7 +138,7 @@ fn run_comm<S: CommHandler>(
 }
 
 /// Returns the result that is closer to the cause.
-pub(crate) fn cause(
+pub(crate) fn root_cause(
     one: Result<(), SessionError>,
     other: Result<(), SessionError>,
 ) -> Result<(), SessionError> {
@@ -151,6 +154,6 @@ pub(crate) fn cause(
 const DESCRIPTORS_PER_FILE: u64 = 6;
 
 /// Large files that may be open at once at an end of this process.
-pub(crate) fn open_files() -> usize {
-    DescriptorBudget::of_this_process().files(DESCRIPTORS_PER_FILE, OPEN_FILES_MAX)
+pub(crate) fn open_files_max() -> usize {
+    DescriptorBudget::of_this_process().open_files_max(DESCRIPTORS_PER_FILE, OPEN_FILES_MAX)
 }

@@ -9,11 +9,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use carrack_journal::{Journal, JournalContents, JournalError, PartialFile, boot_id, id_of_file_name};
 use carrack_model::{RelPath, TransferId, escape};
-use carrack_storage::{RootDirectory, keep_times};
+use carrack_storage::{RootDirectory, preserve_times};
 use rustix::fs::{AtFlags, Dir, unlinkat};
 use rustix::io::Errno;
 
-use crate::session::shared_journals;
+use crate::session::shared_journal_directory;
 
 /// The reason why a file was not removed.
 #[derive(Debug, thiserror::Error)]
@@ -62,7 +62,7 @@ fn remove_temporary(root: &RootDirectory, partial: &PartialFile) -> Result<bool,
         Err(error) => return Err(LeftoverError::System { path, error }),
         Ok(directory) => directory,
     };
-    keep_times(directory.as_fd(), || match unlinkat(&directory, &*partial.temporary, AtFlags::empty()) {
+    preserve_times(directory.as_fd(), || match unlinkat(&directory, &*partial.temporary, AtFlags::empty()) {
         Ok(()) => Ok(true),
         Err(Errno::NOENT) => Ok(false),
         Err(errno) => Err(LeftoverError::System { path, error: errno.into() }),
@@ -82,7 +82,7 @@ fn is_temporary(name: &[u8]) -> bool {
 /// # Errors
 /// For the first file that can't be removed; earlier ones stay removed.
 pub fn clear_shared_leftovers(root: &RootDirectory, id: TransferId) -> Result<(u64, u64), LeftoverError> {
-    let name = shared_journals(id);
+    let name = shared_journal_directory(id);
     let relative =
         RelPath::new(name.as_bytes()).map_err(|_| system(&name)(ErrorKind::InvalidInput.into()))?;
     let directory = match root.open_directory(&relative) {
@@ -90,7 +90,7 @@ pub fn clear_shared_leftovers(root: &RootDirectory, id: TransferId) -> Result<(u
         opened => opened.map_err(system(&name))?,
     };
     let boot = boot_id().map_err(system("the kernel's boot id"))?;
-    let journals = seize_all(directory.as_fd(), &name, boot)?;
+    let journals = lock_all_journals(directory.as_fd(), &name, boot)?;
     let mut temporaries = 0;
     for (_, contents) in &journals {
         temporaries += remove_temporaries(root, contents)?;
@@ -100,7 +100,7 @@ pub fn clear_shared_leftovers(root: &RootDirectory, id: TransferId) -> Result<(u
         journal.remove().map_err(|error| LeftoverError::Journal { path: name.clone(), error })?;
     }
     let held = root.open_directory(&RelPath::root()).map_err(system(&name))?;
-    keep_times(held.as_fd(), || match unlinkat(&held, &*name, AtFlags::REMOVEDIR) {
+    preserve_times(held.as_fd(), || match unlinkat(&held, &*name, AtFlags::REMOVEDIR) {
         // Files of others keep the directory.
         Ok(()) | Err(Errno::NOENT | Errno::NOTEMPTY) => Ok((count, temporaries)),
         Err(errno) => Err(system(&name)(errno.into())),
@@ -108,7 +108,7 @@ pub fn clear_shared_leftovers(root: &RootDirectory, id: TransferId) -> Result<(u
 }
 
 /// Locks all journals of a directory, or none.
-fn seize_all(
+fn lock_all_journals(
     directory: BorrowedFd<'_>,
     path: &str,
     boot: [u8; 16],
@@ -119,7 +119,7 @@ fn seize_all(
     let ids = names.iter().filter_map(|name| id_of_file_name(name.to_bytes()));
     let mut journals = Vec::new();
     for id in ids {
-        match Journal::seize(directory, id, boot) {
+        match Journal::lock_for_removal(directory, id, boot) {
             Ok(seized) => journals.push(seized),
             Err(JournalError::Missing) => {}
             Err(error) => return Err(LeftoverError::Journal { path: path.to_owned(), error }),

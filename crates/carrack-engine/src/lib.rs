@@ -49,10 +49,10 @@ pub use role::SessionRole;
 pub use session::{
     AccessKind, AccessPolicy, AccessRequest, AdmittedCallerRights, BrowseItem, FurthestSessionPoint,
     PathOperationRequest, ProcessOwnerAccessPolicy, RemotePathOperation, RemotePathOperationCounts,
-    TransferOutcome, beats_tcp, browse, browse_here, check_protection, copy_between, copy_local,
-    copy_with_peer, serve, shared_journals,
+    TransferOutcome, beats_tcp, check_protection, copy_between, copy_local, copy_with_peer,
+    perform_local_operation, perform_remote_operation, serve, shared_journal_directory,
 };
-pub use session_retries::{DataPathFallback, SessionTransport, persist};
+pub use session_retries::{DataPathFallback, SessionTransport, run_with_retries};
 pub use settings::{
     EndSettings, FabricWanted, JournalSettings, PeerChannel, PoolReduction, ThirdPartyEndChannels,
     TransferIdentity, TransferRequest,

@@ -60,7 +60,7 @@ impl<T> CommMailbox<T> {
 
     /// Takes all requests.
     pub(crate) fn drain(&self) -> VecDeque<T> {
-        self.letters.release_many(LETTERS_MAX, std::mem::take)
+        self.letters.change_and_wake_many(LETTERS_MAX, std::mem::take)
     }
 
     /// Wakes the comm thread.
@@ -74,7 +74,7 @@ impl<T> CommMailbox<T> {
     }
 
     /// Resets earlier wake-ups. Call it before [`CommMailbox::drain`].
-    pub(crate) fn listen(&self) {
+    pub(crate) fn reset_wakeups(&self) {
         let _ = rustix::io::read(&*self.event.0, &mut [0; 8][..]);
     }
 

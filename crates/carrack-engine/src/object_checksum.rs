@@ -6,7 +6,7 @@
 //! | xxh3 | XXH3-128 of the body | XXH3-128 of the body |
 //! | blake3 | chaining value of its subtree; BLAKE3 of several | BLAKE3 of the table with the files' BLAKE3 |
 
-use carrack_journal::{Blake3Subtree, FileDigestError, subtrees};
+use carrack_journal::{Blake3Subtree, FileDigestError, hash_subtrees};
 use carrack_model::{ByteRange, ObjectChecksumAlgorithm};
 use twox_hash::XxHash3_128;
 
@@ -40,7 +40,7 @@ pub(crate) fn object_check(
         (ObjectChecksumAlgorithm::Xxh3, _) => xxh3(body),
         (ObjectChecksumAlgorithm::Blake3, None) => *blake3::hash(body).as_bytes(),
         (ObjectChecksumAlgorithm::Blake3, Some(file_size)) => {
-            let subtrees: Vec<Blake3Subtree> = subtrees(range.offset, body, file_size)?.collect();
+            let subtrees: Vec<Blake3Subtree> = hash_subtrees(range.offset, body, file_size)?.collect();
             return Ok(ObjectChecksumValue { value: combine(&subtrees), subtrees });
         }
     };

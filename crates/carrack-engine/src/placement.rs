@@ -13,8 +13,8 @@ use carrack_layout::disks_of;
 use carrack_machine::{
     BindingLevel, CgroupTree, CoreIsolationMode, EndThreadBindings, EndThreadPlacement, FifoConditionLock,
     LaneCrew, LaneMoveDecision, LanePlacement, MachineLoads, NodeSet, PlacementScheme, ProtectedCoresGuard,
-    SlotPool, ThreadMoveResult, ThreadPlacementRequest, Topology, follow_flows, lanes_wanted, nic, place,
-    repair_zones, watch_crew,
+    SlotPool, ThreadMoveResult, ThreadPlacementRequest, Topology, lanes_wanted, move_comm_threads_to_flows,
+    nic, plan_thread_placement, remove_stale_zones, watch_thread_bindings,
 };
 use carrack_model::{AgreedTransferSpec, FailureSide};
 use carrack_transport::{DataConnection, SessionControlLink};
@@ -47,7 +47,7 @@ pub(crate) struct LanePlacementDemand<'a> {
 impl HostPlacementInput {
     pub(crate) fn detect(settings: &EndSettings) -> HostPlacementInput {
         let is_placed = settings.placement != PlacementScheme::Off;
-        let topology = is_placed.then(|| without_old_zones(Topology::for_transfer()));
+        let topology = is_placed.then(|| free_stale_zones(Topology::for_transfer()));
         let pool_reason = settings.pool_share.as_ref().map(|share| share.reason.clone());
         HostPlacementInput { scheme: settings.placement, zone: settings.zone, pool_reason, topology }
     }
@@ -65,13 +65,13 @@ impl HostPlacementInput {
 
     /// Places the lanes for a demand.
     pub(crate) fn place(self, demand: &LanePlacementDemand<'_>) -> Result<PlacedLanes, SessionError> {
-        let request = self.request(demand);
+        let request = self.placement_request(demand);
         let placement = match &self.topology {
-            Some(topology) => place(topology, &request),
-            None => nowhere(demand.lane_count),
+            Some(topology) => plan_thread_placement(topology, &request),
+            None => unbound_placement(demand.lane_count),
         };
         let is_bound = placement.lanes.iter().any(|lane| !lane.cpus().is_empty());
-        let zone = self.zone(&placement)?;
+        let zone = self.protect_cores(&placement)?;
         let is_worth_telling =
             placement.scheme != PlacementScheme::Off || self.scheme != PlacementScheme::Auto;
         let reasons = if is_worth_telling { placement.reasons.clone() } else { Vec::new() };
@@ -88,7 +88,7 @@ impl HostPlacementInput {
     }
 
     /// Devices count only if there is more than one NUMA node to choose from.
-    fn request(&self, demand: &LanePlacementDemand<'_>) -> ThreadPlacementRequest {
+    fn placement_request(&self, demand: &LanePlacementDemand<'_>) -> ThreadPlacementRequest {
         let has_choice = self.topology.as_ref().is_some_and(|topology| topology.nodes_with_cores() > 1);
         let streams = if has_choice { demand.streams } else { &[] };
         let directories = if has_choice { &demand.directories[..] } else { &[] };
@@ -103,7 +103,10 @@ impl HostPlacementInput {
         }
     }
 
-    fn zone(&self, placement: &EndThreadPlacement) -> Result<Option<ProtectedCoresGuard>, SessionError> {
+    fn protect_cores(
+        &self,
+        placement: &EndThreadPlacement,
+    ) -> Result<Option<ProtectedCoresGuard>, SessionError> {
         let kind = self.zone;
         if kind == CoreIsolationMode::Off {
             return Ok(None);
@@ -136,8 +139,8 @@ struct PlacementComputationInput {
 
 impl PlacementComputationInput {
     /// Computes the placement for the present load.
-    fn placed(&self, loads: &MachineLoads) -> EndThreadPlacement {
-        place(
+    fn compute_placement(&self, loads: &MachineLoads) -> EndThreadPlacement {
+        plan_thread_placement(
             &self.topology,
             &ThreadPlacementRequest { core_loads: loads.cpus.clone(), ..self.request.clone() },
         )
@@ -158,7 +161,7 @@ impl PlacedLanes {
     }
 
     /// Allocates a lane's slots on its nodes.
-    pub(crate) fn pool(
+    pub(crate) fn allocate_pool(
         &self,
         index: usize,
         spec: &AgreedTransferSpec,
@@ -166,22 +169,22 @@ impl PlacedLanes {
     ) -> Result<SlotPool, SessionError> {
         assert!(slots > 0, "a lane has a slot");
         let slot_bytes = spec.slot_bytes as usize;
-        Ok(self.lane(index).pool((slots * slot_bytes) as u64, slot_bytes)?)
+        Ok(self.lane(index).create_pool((slots * slot_bytes) as u64, slot_bytes)?)
     }
 
     /// Allocates the slots of all lanes.
-    pub(crate) fn pools(
+    pub(crate) fn allocate_pools(
         &self,
         settings: &EndSettings,
         spec: &AgreedTransferSpec,
         lane_count: usize,
     ) -> Result<Vec<SlotPool>, SessionError> {
         let slots = settings.lane_slot_count(spec.slot_bytes, lane_count);
-        (0..lane_count).map(|index| self.pool(index, spec, slots)).collect()
+        (0..lane_count).map(|index| self.allocate_pool(index, spec, slots)).collect()
     }
 
     /// Combines each lane with its resources.
-    pub(crate) fn starts<E>(
+    pub(crate) fn combine_lane_resources<E>(
         &self,
         links: Vec<SessionControlLink>,
         pools: Vec<SlotPool>,
@@ -200,7 +203,7 @@ impl PlacedLanes {
 
     /// Returns the news since the last call: decisions with their reasons, and, once the threads have
     /// started, the actual places of threads and buffers.
-    pub(crate) fn news(&self) -> Vec<String> {
+    pub(crate) fn take_notices(&self) -> Vec<String> {
         let mut news = self.lock();
         let mut words = std::mem::take(&mut news.words);
         if !std::mem::replace(&mut news.has_told_steps, true) {
@@ -215,21 +218,23 @@ impl PlacedLanes {
     pub(crate) fn watch<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> WatchGuard<'scope> {
         if let Some(plan) = &self.plan {
             let watching = thread::Builder::new().name("carrack-watch".into());
-            let started = watching.spawn_scoped(scope, || self.watch_by(plan));
+            let started = watching.spawn_scoped(scope, || self.watch_lanes(plan));
             if let Err(error) = started {
-                self.tell(format!("the lanes are not watched: {error}"));
+                self.add_notice(format!("the lanes are not watched: {error}"));
             }
         }
         WatchGuard(&self.stop)
     }
 
-    fn watch_by(&self, plan: &PlacementComputationInput) {
-        let watched =
-            watch_crew(&self.crew, &self.stop, &|loads| self.replan(plan, loads), &|decision, moved| {
-                self.tell_decision(decision, moved)
-            });
+    fn watch_lanes(&self, plan: &PlacementComputationInput) {
+        let watched = watch_thread_bindings(
+            &self.crew,
+            &self.stop,
+            &|loads| self.replan(plan, loads),
+            &|decision, moved| self.report_decision(decision, moved),
+        );
         if let Err(error) = watched {
-            self.tell(format!("the lanes are not watched: {error}"));
+            self.add_notice(format!("the lanes are not watched: {error}"));
         }
     }
 
@@ -237,22 +242,24 @@ impl PlacedLanes {
         self.follow_flows(plan);
         // No other process runs in a hard zone, and the lanes can't leave it.
         let is_alone = self.zone.as_ref().is_some_and(ProtectedCoresGuard::is_hard);
-        if is_alone { self.crew.placement() } else { plan.placed(loads) }
+        if is_alone { self.crew.placement() } else { plan.compute_placement(loads) }
     }
 
-    fn tell_decision(&self, decision: &LaneMoveDecision, moved: &ThreadMoveResult) {
+    fn report_decision(&self, decision: &LaneMoveDecision, moved: &ThreadMoveResult) {
         let how = if moved.step == BindingLevel::Seat { "" } else { " (as far as the kernel lets it)" };
-        self.tell(format!("{decision}{how}"));
+        self.add_notice(format!("{decision}{how}"));
     }
 
     fn follow_flows(&self, plan: &PlacementComputationInput) {
         let arriving: Vec<Vec<u32>> =
             self.flows.iter().map(|streams| streams.iter().filter_map(nic::incoming_cpu).collect()).collect();
-        follow_flows(&self.crew, &plan.topology, &arriving).into_iter().for_each(|word| self.tell(word));
+        move_comm_threads_to_flows(&self.crew, &plan.topology, &arriving)
+            .into_iter()
+            .for_each(|word| self.add_notice(word));
     }
 
     /// Adds a message to the user.
-    pub(crate) fn tell(&self, word: String) {
+    pub(crate) fn add_notice(&self, word: String) {
         self.lock().words.push(word);
     }
 
@@ -263,11 +270,11 @@ impl PlacedLanes {
 
 /// Returns the machine after freeing the cores that a killed process had kept. Freeing needs root; `carrack
 /// doctor` reports the zones that are left.
-fn without_old_zones(topology: Topology) -> Topology {
+fn free_stale_zones(topology: Topology) -> Topology {
     if topology.nodes.len() <= 1 {
         return topology;
     }
-    let repaired = CgroupTree::of_this_machine().and_then(|tree| repair_zones(&tree).ok());
+    let repaired = CgroupTree::of_this_machine().and_then(|tree| remove_stale_zones(&tree).ok());
     if repaired.is_some_and(|zones| !zones.is_empty()) { Topology::for_transfer() } else { topology }
 }
 
@@ -289,7 +296,7 @@ fn flows_of(demand: &LanePlacementDemand<'_>) -> Result<Vec<Vec<TcpStream>>, Ses
 }
 
 /// Returns lanes without binding.
-fn nowhere(lane_count: usize) -> EndThreadPlacement {
+fn unbound_placement(lane_count: usize) -> EndThreadPlacement {
     let lanes = vec![LanePlacement::default(); lane_count];
     EndThreadPlacement { scheme: PlacementScheme::Off, lanes, reasons: Vec::new() }
 }
@@ -343,20 +350,20 @@ mod tests {
     #[test]
     fn places_that_are_refused_are_done_without_and_said() {
         let lanes = host(PlacementScheme::Mts).place(&demand(2)).unwrap();
-        let mut pool = lanes.pool(1, &spec(), 4).unwrap();
+        let mut pool = lanes.allocate_pool(1, &spec(), 4).unwrap();
         let seated = std::thread::scope(|scope| {
             let lane = lanes.lane(1);
-            scope.spawn(move || drop(lane.sit(ThreadDuty::Io(0)))).join()
+            scope.spawn(move || drop(lane.bind_current_thread(ThreadDuty::Io(0)))).join()
         });
         assert!(seated.is_ok());
         assert_eq!(pool.slot_count(), 4);
         pool.lease().unwrap().bytes_mut().fill(1);
-        let news = lanes.news().join("\n");
+        let news = lanes.take_notices().join("\n");
         assert!(news.lines().all(|line| line.starts_with("sink: ")), "{news}");
         assert!(news.contains("mts") && news.contains("lane 1: 1 thread where the kernel likes"), "{news}");
-        assert!(lanes.news().is_empty(), "told once");
+        assert!(lanes.take_notices().is_empty(), "told once");
         pool.close();
-        pool = lanes.pool(0, &spec(), 4).unwrap();
+        pool = lanes.allocate_pool(0, &spec(), 4).unwrap();
         pool.lease().unwrap().bytes_mut().fill(2);
     }
 

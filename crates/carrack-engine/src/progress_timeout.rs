@@ -22,7 +22,7 @@ impl IdleSessionWatch {
     ///
     /// # Errors
     /// [`SessionError::Idle`]: the number has not changed for too long.
-    pub(crate) fn look(&mut self, done: u64, now: Instant) -> Result<(), SessionError> {
+    pub(crate) fn check_progress(&mut self, done: u64, now: Instant) -> Result<(), SessionError> {
         if done != self.done {
             (self.done, self.since) = (done, now);
         }
@@ -44,10 +44,13 @@ mod tests {
         let mut watch = IdleSessionWatch::new(Some(Duration::from_secs(10)));
         let start = watch.since;
         for (seconds, done) in [(9, 0), (10, 5), (20, 5), (20, 6), (30, 6)] {
-            assert!(watch.look(done, start + Duration::from_secs(seconds)).is_ok(), "{seconds} {done}");
+            assert!(
+                watch.check_progress(done, start + Duration::from_secs(seconds)).is_ok(),
+                "{seconds} {done}"
+            );
         }
-        assert!(watch.look(6, start + Duration::from_secs(31)).is_err());
+        assert!(watch.check_progress(6, start + Duration::from_secs(31)).is_err());
         let mut patient = IdleSessionWatch::new(None);
-        assert!(patient.look(0, start + Duration::from_secs(1_000_000)).is_ok());
+        assert!(patient.check_progress(0, start + Duration::from_secs(1_000_000)).is_ok());
     }
 }

@@ -58,7 +58,7 @@ pub enum DataPathFallback {
 /// `session` connects to the other end and runs one session, with this transport: over TCP after a session
 /// that broke over a fabric on which the user had not insisted; with smaller segments after a session whose
 /// data connections were established and moved nothing. `abort` ends the wait between two sessions.
-pub fn persist(
+pub fn run_with_retries(
     retries: u32,
     observer: &dyn TransferObserver,
     abort: &AbortHandle,
@@ -79,7 +79,7 @@ pub fn persist(
     loop {
         let began = Instant::now();
         let outcome = session(run.way);
-        run.note(&outcome);
+        run.record_outcome(&outcome);
         // A crawl with small segments is no better than a stall with large ones.
         let most = outcome.summary.bytes_done / began.elapsed().as_secs().max(1);
         let crawled = run.way.data == DataPathFallback::Cautious
@@ -88,11 +88,11 @@ pub fn persist(
         let advance =
             if crawled { outcome.advance.min(FurthestSessionPoint::Stood) } else { outcome.advance };
         let error = match outcome.result {
-            Err(error) if run.goes_on(&error) && !abort.is_set() => error,
-            result => return run.end(result),
+            Err(error) if run.should_retry(&error) && !abort.is_set() => error,
+            result => return run.final_outcome(result),
         };
         if let Err(interrupted) = run.wait(&error, advance, observer, abort) {
-            return run.end(Err(interrupted));
+            return run.final_outcome(Err(interrupted));
         }
     }
 }
@@ -116,7 +116,7 @@ struct SessionRetries {
 }
 
 impl SessionRetries {
-    fn note(&mut self, outcome: &TransferOutcome) {
+    fn record_outcome(&mut self, outcome: &TransferOutcome) {
         self.has_stood |= outcome.advance >= FurthestSessionPoint::Stood;
         if outcome.advance >= FurthestSessionPoint::Stood {
             self.turns.reset();
@@ -127,24 +127,26 @@ impl SessionRetries {
         }
         self.summary = match self.session_count {
             0 => outcome.summary,
-            _ => together(self.summary, outcome.summary, outcome.result.is_ok()),
+            _ => combine_summaries(self.summary, outcome.summary, outcome.result.is_ok()),
         };
         self.session_count += u32::from(outcome.advance >= FurthestSessionPoint::Stood);
     }
 
-    fn goes_on(&self, error: &SessionError) -> bool {
-        let is_plausible = match error.again() {
+    fn should_retry(&self, error: &SessionError) -> bool {
+        let is_plausible = match error.retry_chance() {
             RetryChance::Never => false,
             RetryChance::OnceMet => self.has_stood,
             RetryChance::Soon => self.has_stood || self.began.elapsed() < SOON,
             RetryChance::Always => true,
         };
-        is_plausible && self.retries > 0 && (self.is_turn(error) || self.backoff.tries() < self.retries)
+        is_plausible
+            && self.retries > 0
+            && (self.is_uncounted_wait(error) || self.backoff.tries() < self.retries)
     }
 
     /// Returns true if the other end has no room, and this does not count as a failed try.
-    fn is_turn(&self, error: &SessionError) -> bool {
-        error.later_than().is_some() && self.waited_for_turn < TURN_MAX
+    fn is_uncounted_wait(&self, error: &SessionError) -> bool {
+        error.retry_after().is_some() && self.waited_for_turn < TURN_MAX
     }
 
     /// Reports the error, and waits.
@@ -159,10 +161,10 @@ impl SessionRetries {
         // Without random bytes the wait is the shortest, which harms only a server to which many clients
         // return.
         let chance = random().map_or(0, u64::from_le_bytes);
-        let (wait, count) = if self.is_turn(error) {
+        let (wait, count) = if self.is_uncounted_wait(error) {
             let wait = self.turns.next_wait(chance);
             // Between half and one and a half of the suggested wait.
-            let told = error.later_than().flatten().map(|told| told / 2 + told.mul_f64(part_of(chance)));
+            let told = error.retry_after().flatten().map(|told| told / 2 + told.mul_f64(to_fraction(chance)));
             let wait = told.unwrap_or(wait).min(TURN_MAX);
             self.waited_for_turn += wait;
             (wait, String::new())
@@ -171,16 +173,16 @@ impl SessionRetries {
             assert!(self.backoff.tries() <= self.retries, "no more tries fail than may");
             (wait, format!(" ({} of {})", self.backoff.tries(), self.retries))
         };
-        let how = self.change_way(error, advance);
+        let how = self.choose_transport(error, advance);
         let text = format!("{error}; {how} in {:.1} s{count}", wait.as_secs_f64());
-        observer.event(&TransferEvent::Notice(UserNotice::Warning(text)));
+        observer.handle_event(&TransferEvent::Notice(UserNotice::Warning(text)));
         if abort.wait(wait) { Err(abort.error()) } else { Ok(()) }
     }
 
     /// Chooses the transport of the next session after this error. Returns the choice as a text.
-    fn change_way(&mut self, error: &SessionError, advance: FurthestSessionPoint) -> &'static str {
+    fn choose_transport(&mut self, error: &SessionError, advance: FurthestSessionPoint) -> &'static str {
         assert!(self.broken_data_count < BROKEN_DATA_MAX, "after so many breaks the way has changed");
-        if error.speaks_for_tcp() {
+        if error.should_retry_over_tcp() {
             self.way.over_tcp = true;
             return "trying TCP";
         }
@@ -188,8 +190,8 @@ impl SessionRetries {
             self.broken_data_count = 0;
             return "trying again";
         }
-        self.broken_data_count += u32::from(error.has_broken_data());
-        if !error.is_of_data() && self.broken_data_count < BROKEN_DATA_MAX {
+        self.broken_data_count += u32::from(error.is_data_connection_lost());
+        if !error.is_data_stall() && self.broken_data_count < BROKEN_DATA_MAX {
             return "trying again";
         }
         self.broken_data_count = 0;
@@ -207,7 +209,7 @@ impl SessionRetries {
     }
 
     /// Later sessions may have advanced less than earlier ones.
-    fn end(&self, result: Result<(), SessionError>) -> TransferOutcome {
+    fn final_outcome(&self, result: Result<(), SessionError>) -> TransferOutcome {
         let moved = self.summary.entries_done() > 0 || self.summary.bytes_done > 0;
         let advance = match (moved, self.has_stood) {
             (true, _) => FurthestSessionPoint::Moved,
@@ -219,14 +221,14 @@ impl SessionRetries {
 }
 
 /// Returns a random number as a part of the largest one.
-fn part_of(chance: u64) -> f64 {
+fn to_fraction(chance: u64) -> f64 {
     (chance >> 32) as f64 / f64::from(u32::MAX)
 }
 
 /// Returns the work of several sessions of a run. An entry or a byte counts once, however many sessions wrote
 /// it: each session keeps the entries that earlier ones had completed. So the last session counts if it
 /// completed, and otherwise the session with the most work.
-fn together(before: TransferSummary, last: TransferSummary, is_complete: bool) -> TransferSummary {
+fn combine_summaries(before: TransferSummary, last: TransferSummary, is_complete: bool) -> TransferSummary {
     let [mut files, mut symlinks, mut specials, mut bytes] = [
         (last.files_done, files_kept(&last), files_kept(&before)),
         (last.symlinks_done, last.symlinks_kept, before.symlinks_kept),
@@ -269,7 +271,7 @@ mod tests {
     struct CollectedWarnings(Mutex<Vec<String>>);
 
     impl TransferObserver for CollectedWarnings {
-        fn event(&self, event: &TransferEvent) {
+        fn handle_event(&self, event: &TransferEvent) {
             if let TransferEvent::Notice(UserNotice::Warning(text)) = event {
                 self.0.lock().unwrap().push(text.clone());
             }
@@ -304,11 +306,11 @@ mod tests {
         // copies hardly anything.
         let sessions =
             [summary(10, 100, 2, [11, 1, 50]), summary(5, 60, 1, [22, 3, 140]), summary(0, 0, 0, [3, 0, 9])];
-        let sum = sessions.into_iter().reduce(|before, last| together(before, last, false)).unwrap();
+        let sum = sessions.into_iter().reduce(|before, last| combine_summaries(before, last, false)).unwrap();
         assert_eq!((sum.files_done, sum.symlinks_done, sum.bytes_done), (14, 3, 150));
         assert_eq!((sum.entries_kept, sum.bytes_kept), (11, 50));
         // An entry that a session wrote and lost counts once, also if the last session has fewer.
-        let lost = together(summary(0, 70, 0, [0; 3]), summary(3, 46, 0, [0, 0, 10]), true);
+        let lost = combine_summaries(summary(0, 70, 0, [0; 3]), summary(3, 46, 0, [0, 0, 10]), true);
         assert_eq!((lost.files_done, lost.bytes_done, lost.bytes_kept), (3, 56, 0));
     }
 
@@ -320,8 +322,9 @@ mod tests {
     fn run(retries: u32, mut sessions: Vec<TransferOutcome>) -> (TransferOutcome, usize, Vec<String>) {
         let (told, count) = (CollectedWarnings::default(), sessions.len());
         sessions.reverse();
-        let outcome =
-            persist(retries, &told, &AbortHandle::new().unwrap(), &mut |_| sessions.pop().expect("one more"));
+        let outcome = run_with_retries(retries, &told, &AbortHandle::new().unwrap(), &mut |_| {
+            sessions.pop().expect("one more")
+        });
         (outcome, count - sessions.len(), told.0.into_inner().unwrap())
     }
 
@@ -422,7 +425,7 @@ mod tests {
                 stood(SessionError::PeerGone),
             ],
         );
-        let outcome = persist(3, &told, &AbortHandle::new().unwrap(), &mut |way| {
+        let outcome = run_with_retries(3, &told, &AbortHandle::new().unwrap(), &mut |way| {
             ways.push(way.data);
             sessions.pop().unwrap()
         });
@@ -436,7 +439,7 @@ mod tests {
         );
 
         let (mut ways, mut sessions) = (Vec::new(), vec![moved(1, Ok(())), reset(), reset(), reset()]);
-        persist(4, &CollectedWarnings::default(), &AbortHandle::new().unwrap(), &mut |way| {
+        run_with_retries(4, &CollectedWarnings::default(), &AbortHandle::new().unwrap(), &mut |way| {
             ways.push(way.data);
             sessions.pop().unwrap()
         });
@@ -451,7 +454,7 @@ mod tests {
             let told = CollectedWarnings::default();
             let mut sessions = vec![moved(3, Ok(())), moved(2, gone()), moved(1, Err(broken))];
             let mut over_tcp = Vec::new();
-            let outcome = persist(3, &told, &AbortHandle::new().unwrap(), &mut |way| {
+            let outcome = run_with_retries(3, &told, &AbortHandle::new().unwrap(), &mut |way| {
                 over_tcp.push(way.over_tcp);
                 sessions.pop().unwrap()
             });
@@ -476,7 +479,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(600));
                 abort.interrupt();
             });
-            persist(64, &CollectedWarnings::default(), &abort, &mut |_| {
+            run_with_retries(64, &CollectedWarnings::default(), &abort, &mut |_| {
                 count += 1;
                 stood(SessionError::PeerGone)
             })

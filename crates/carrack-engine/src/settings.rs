@@ -327,7 +327,7 @@ impl EndSettings {
     /// Returns true if objects are taken one by one, even from a single target: there is a rate limit, or
     /// others may get the target next.
     pub(crate) fn holds_back(&self) -> bool {
-        self.scheduling.holds_back() || self.timetable.is_some() || self.sharing.is_some()
+        self.scheduling.has_limits() || self.timetable.is_some() || self.sharing.is_some()
     }
 
     /// Returns the rate limits of one end from now on.
@@ -335,7 +335,7 @@ impl EndSettings {
         let SchedulingOptions { rate, target_rate, .. } = self.scheduling;
         let rates = RateLimits::new(RateCaps { all: rate, each: target_rate });
         let rates = match &self.timetable {
-            Some(steps) => rates.following(steps.clone(), since_1970()),
+            Some(steps) => rates.with_schedule(steps.clone(), since_1970()),
             None => rates,
         };
         EndRateLimits { rates: Arc::new(rates), began: Instant::now() }
@@ -355,15 +355,15 @@ impl EndSettings {
     pub(crate) fn io_thread_count(&self, preferred: u32) -> usize {
         let descriptors = DescriptorBudget::of_this_process();
         match self.io_threads {
-            0 => (preferred as usize).clamp(2, descriptors.threads(64)),
-            count => count.min(descriptors.threads(IO_THREADS_MAX)),
+            0 => (preferred as usize).clamp(2, descriptors.io_threads_max(64)),
+            count => count.min(descriptors.io_threads_max(IO_THREADS_MAX)),
         }
     }
 
     /// Returns the most I/O threads that the tuner may use after `start`: four times as many, but no more
     /// than 64. A number that the user chose stays.
     pub(crate) fn io_threads_most(&self, start: usize) -> usize {
-        let most = DescriptorBudget::of_this_process().threads(64);
+        let most = DescriptorBudget::of_this_process().io_threads_max(64);
         if self.tunes && self.io_threads == 0 { (4 * start).min(most).max(start) } else { start }
     }
 
@@ -389,19 +389,19 @@ impl EndSettings {
             return Err(SessionError::refused(message, "ask for less with --buffer"));
         }
         let limit = MemoryLimit::of_this_process();
-        let share = limit.map_or(Ok(None), |limit| self.share_of(&limit, ends, slot_bytes))?;
+        let share = limit.map_or(Ok(None), |limit| self.pool_reduction(&limit, ends, slot_bytes))?;
         Ok(EndSettings { pool_share: share, ..self.clone() })
     }
 
     /// Returns the buffers of one of `ends` ends within a limit; `None` if they may have the requested size.
-    fn share_of(
+    fn pool_reduction(
         &self,
         limit: &MemoryLimit,
         ends: u64,
         slot_bytes: u32,
     ) -> Result<Option<PoolReduction>, SessionError> {
         let MemoryLimit { origin, limit_bytes, free_bytes } = limit;
-        let parts = if self.has_own_pool() { POOL_PARTS_CHOSEN } else { POOL_PARTS_DEFAULT };
+        let parts = if self.has_chosen_pool_size() { POOL_PARTS_CHOSEN } else { POOL_PARTS_DEFAULT };
         let (share, most) = (free_bytes / parts / ends, free_bytes / POOL_PARTS_CHOSEN / ends);
         let least = SLOT_COUNT_MIN as u64 * u64::from(slot_bytes);
         let (limit_mib, free_mib) = (limit_bytes >> 20, free_bytes >> 20);
@@ -416,15 +416,17 @@ impl EndSettings {
     }
 
     /// Reports buffers that are smaller than the user chose.
-    pub(crate) fn tell_smaller_pool(&self, observer: &dyn TransferObserver) {
-        if let (Some(share), true) = (&self.pool_share, self.has_own_pool()) {
-            observer
-                .event(&TransferEvent::Notice(UserNotice::Warning(format!("--buffer: {}", share.reason))));
+    pub(crate) fn report_smaller_pool(&self, observer: &dyn TransferObserver) {
+        if let (Some(share), true) = (&self.pool_share, self.has_chosen_pool_size()) {
+            observer.handle_event(&TransferEvent::Notice(UserNotice::Warning(format!(
+                "--buffer: {}",
+                share.reason
+            ))));
         }
     }
 
     /// Returns true if the user chose the size of the buffers.
-    pub(crate) fn has_own_pool(&self) -> bool {
+    pub(crate) fn has_chosen_pool_size(&self) -> bool {
         self.pool_bytes != POOL_BYTES_DEFAULT
     }
 
@@ -575,7 +577,7 @@ mod tests {
             free_bytes: free_mib << 20,
         };
         let settings = EndSettings { pool_bytes: pool_mib << 20, ..EndSettings::default() };
-        let share = settings.share_of(&limit, ends, 1 << 20);
+        let share = settings.pool_reduction(&limit, ends, 1 << 20);
         share.map(|share| share.map(|share| share.bytes >> 20)).map_err(|error| error.hint())
     }
 

@@ -85,7 +85,7 @@ impl SessionGrantClient {
         let Some(sharing) = &settings.sharing else { return Ok(None) };
         let session = key.map(SessionKey::session_name).unwrap_or_default();
         let client = GrantClient::new(&unique_name(), &settings.class, GrantClientSettings::default());
-        let client = client.of_session(&session);
+        let client = client.with_session(&session);
         let inner = Arc::new(GrantClientSharedState {
             exchange: Arc::clone(&sharing.0),
             began: Instant::now(),
@@ -102,15 +102,16 @@ impl SessionGrantClient {
             is_over: AtomicBool::new(false),
         });
         let speaking = Arc::clone(&inner);
-        let speaker = thread::Builder::new().name("carrack-share".into()).spawn(move || speaking.speak());
+        let speaker =
+            thread::Builder::new().name("carrack-share".into()).spawn(move || speaking.run_exchange_loop());
         let speaker = speaker.map_err(SessionError::local(STARTING_A_THREAD))?;
         Ok(Some(Arc::new(SessionGrantClient { inner, speaker: Some(speaker) })))
     }
 
     /// Creates the grants of a lane with this number of I/O threads, whose queues count their time from
     /// `began`.
-    pub(crate) fn pass(&self, threads: usize, began: Instant) -> LaneTargetGrants {
-        self.inner.asking().change_threads(0, threads);
+    pub(crate) fn lane_grants(&self, threads: usize, began: Instant) -> LaneTargetGrants {
+        self.inner.lock_state().change_threads(0, threads);
         LaneTargetGrants {
             threads: Arc::new(AtomicUsize::new(threads)),
             was_short: Arc::default(),
@@ -121,16 +122,16 @@ impl SessionGrantClient {
     }
 
     /// Notes the transfer's progress: the deadline claims a rate for the rest.
-    pub(crate) fn look_at(&self, progress: &TransferProgress) {
+    pub(crate) fn update_progress(&self, progress: &TransferProgress) {
         if let Some(at) = self.inner.deadline {
             let left = progress.bytes_found.saturating_sub(progress.bytes_done);
-            self.inner.asking().client.set_deadline(at, progress.bytes_moved, left);
+            self.inner.lock_state().client.set_deadline(at, progress.bytes_moved, left);
         }
     }
 
     /// Takes the messages for the user.
-    pub(crate) fn news(&self) -> Vec<UserNotice> {
-        std::mem::take(&mut self.inner.asking().news)
+    pub(crate) fn take_notices(&self) -> Vec<UserNotice> {
+        std::mem::take(&mut self.inner.lock_state().news)
     }
 }
 
@@ -146,18 +147,18 @@ impl Drop for SessionGrantClient {
 }
 
 impl GrantClientSharedState {
-    fn asking(&self) -> MutexGuard<'_, SessionGrantClientState> {
+    fn lock_state(&self) -> MutexGuard<'_, SessionGrantClientState> {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn speak(&self) {
+    fn run_exchange_loop(&self) {
         while !self.is_over.load(Ordering::Acquire) {
-            let (members, states) = self.look();
-            let (batch, mut may_more) = self.asking().say(self.began.elapsed(), &states);
+            let (members, states) = self.collect_target_states();
+            let (batch, mut may_more) = self.lock_state().next_report(self.began.elapsed(), &states);
             if let Some(batch) = batch
                 && let Ok(answer) = self.exchange.exchange(&batch)
             {
-                self.asking().hear(self.began.elapsed(), &answer);
+                self.lock_state().handle_reply(self.began.elapsed(), &answer);
                 may_more = true;
             }
             if may_more {
@@ -166,16 +167,16 @@ impl GrantClientSharedState {
             thread::park_timeout(LOOK);
         }
         // A server that does not receive it takes all grants back when the leases end.
-        let farewell = self.asking().client.leave();
+        let farewell = self.lock_state().client.leave();
         let _ = self.exchange.exchange(&farewell);
     }
 
     /// Returns the members, and the states of the targets over all of them. Queues are locked before the
     /// client, never after.
-    fn look(&self) -> (Vec<Arc<dyn GrantClientTargetQueues>>, Vec<TargetState>) {
+    fn collect_target_states(&self) -> (Vec<Arc<dyn GrantClientTargetQueues>>, Vec<TargetState>) {
         let touched;
         let members: Vec<(Arc<dyn GrantClientTargetQueues>, LaneTargetGrants)> = {
-            let mut asking = self.asking();
+            let mut asking = self.lock_state();
             touched = std::mem::take(&mut asking.touched);
             asking.members.retain(|(member, _)| member.strong_count() > 0);
             let members = asking.members.iter();
@@ -184,7 +185,7 @@ impl GrantClientSharedState {
         let mut all: HashMap<TargetId, TargetState> = HashMap::new();
         for (member, pass) in &members {
             for state in member.states() {
-                let Some(target) = pass.own(state.target) else { continue };
+                let Some(target) = pass.client_target_id(state.target) else { continue };
                 let sum = all.entry(target).or_insert(TargetState {
                     target,
                     waiting: 0,
@@ -216,8 +217,8 @@ impl SessionGrantClientState {
     }
 
     /// Returns the next batch, and true if every target may be used from now on.
-    fn say(&mut self, now: Duration, states: &[TargetState]) -> (Option<GrantClientReport>, bool) {
-        let batch = self.client.batch(now, states);
+    fn next_report(&mut self, now: Duration, states: &[TargetState]) -> (Option<GrantClientReport>, bool) {
+        let batch = self.client.take_due_batch(now, states);
         let is_left_alone = self.client.take_notice().is_some();
         if is_left_alone {
             let text = "the meta-server does not answer: going on without its grants";
@@ -226,8 +227,8 @@ impl SessionGrantClientState {
         (batch, is_left_alone)
     }
 
-    fn hear(&mut self, now: Duration, answer: &GrantReply) {
-        self.client.answered(now, answer);
+    fn handle_reply(&mut self, now: Duration, answer: &GrantReply) {
+        self.client.apply_reply(now, answer);
         if self.client.take_notice().is_some() {
             let text = "the meta-server answers again: keeping to its grants";
             self.news.push(UserNotice::Text(text.to_owned()));
@@ -247,7 +248,7 @@ impl SessionGrantClientState {
 
 impl LaneTargetGrants {
     /// Restricts the policy to granted targets.
-    pub(crate) fn guard(&self, policy: Box<dyn SchedulingPolicy>) -> Box<dyn SchedulingPolicy> {
+    pub(crate) fn gate_policy(&self, policy: Box<dyn SchedulingPolicy>) -> Box<dyn SchedulingPolicy> {
         Box::new(GrantGatedPolicy::new(policy, self.clone()))
     }
 
@@ -255,7 +256,7 @@ impl LaneTargetGrants {
     pub(crate) fn set_threads(&self, count: usize) {
         let before = self.threads.swap(count, Ordering::Relaxed);
         if before != count {
-            self.inner.asking().change_threads(before, count);
+            self.inner.lock_state().change_threads(before, count);
         }
     }
 
@@ -267,13 +268,13 @@ impl LaneTargetGrants {
     /// Registers queues, for which the client asks for targets and which it wakes.
     pub(crate) fn join<M: GrantClientTargetQueues + 'static>(self, member: &Arc<M>) {
         let (inner, member): (_, Weak<M>) = (Arc::clone(&self.inner), Arc::downgrade(member));
-        inner.asking().members.push((member, self));
+        inner.lock_state().members.push((member, self));
     }
 
     /// Adds a target: if others may use it too, the client asks for it.
-    pub(crate) fn learn(&self, target: &StorageTarget) {
+    pub(crate) fn add_target(&self, target: &StorageTarget) {
         if let Some(name) = &target.shared_name {
-            let id = self.inner.asking().id(name);
+            let id = self.inner.lock_state().id(name);
             self.ids().insert(target.id, id);
         }
     }
@@ -282,15 +283,15 @@ impl LaneTargetGrants {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn own(&self, target: TargetId) -> Option<TargetId> {
+    fn client_target_id(&self, target: TargetId) -> Option<TargetId> {
         self.ids().get(&target).copied()
     }
 }
 
 impl GrantGate for LaneTargetGrants {
     fn may_start(&self, target: TargetId, in_service: u32, now: Duration) -> bool {
-        let Some(target) = self.own(target) else { return true };
-        let may_start = self.inner.asking().client.may_start(target, in_service, now + self.began);
+        let Some(target) = self.client_target_id(target) else { return true };
+        let may_start = self.inner.lock_state().client.may_start(target, in_service, now + self.began);
         if !may_start {
             self.was_short.store(true, Ordering::Relaxed);
         }
@@ -298,21 +299,21 @@ impl GrantGate for LaneTargetGrants {
     }
 
     fn opens_at(&self, target: TargetId, now: Duration) -> Option<Duration> {
-        let at = self.inner.asking().client.opens_at(self.own(target)?, now + self.began)?;
+        let at = self.inner.lock_state().client.opens_at(self.client_target_id(target)?, now + self.began)?;
         Some(at.saturating_sub(self.began))
     }
 
-    fn started(&mut self, target: TargetId, bytes: u64, now: Duration) {
-        if let Some(target) = self.own(target) {
-            let mut asking = self.inner.asking();
-            asking.client.started(target, bytes, now + self.began);
+    fn record_start(&mut self, target: TargetId, bytes: u64, now: Duration) {
+        if let Some(target) = self.client_target_id(target) {
+            let mut asking = self.inner.lock_state();
+            asking.client.record_start(target, bytes, now + self.began);
             asking.touched.insert(target);
         }
     }
 
-    fn finished(&mut self, target: TargetId, service: StorageRequestTiming, now: Duration) {
-        if let Some(target) = self.own(target) {
-            self.inner.asking().client.finished(target, service, now + self.began);
+    fn record_finish(&mut self, target: TargetId, service: StorageRequestTiming, now: Duration) {
+        if let Some(target) = self.client_target_id(target) {
+            self.inner.lock_state().client.record_finish(target, service, now + self.began);
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct FlowSnapshot {
 
 impl FlowSnapshot {
     /// Returns true if nothing has moved since `before`, though it should.
-    fn stands_since(&self, before: &FlowSnapshot) -> bool {
+    fn is_stalled_since(&self, before: &FlowSnapshot) -> bool {
         self.unanswered > 0
             && !self.is_storage_busy
             && (self.answered, self.arrived) == (before.answered, before.arrived)
@@ -60,11 +60,11 @@ impl StallWatch {
     ///
     /// # Errors
     /// [`SessionError::Stalled`]: nothing has moved for too long.
-    pub(crate) fn look(&mut self, flow: FlowSnapshot, now: Instant) -> Result<(), SessionError> {
-        let missed = self.presence.missed(now);
+    pub(crate) fn check_flow(&mut self, flow: FlowSnapshot, now: Instant) -> Result<(), SessionError> {
+        let missed = self.presence.take_suspended_time(now);
         self.since += missed;
         self.counted.0 += missed;
-        if !flow.stands_since(&self.flow) {
+        if !flow.is_stalled_since(&self.flow) {
             self.since = now;
         }
         let (counted, arrived) = self.counted;
@@ -95,7 +95,7 @@ mod tests {
     fn stalls_below(bytes_per_s: u64, flow: impl Fn(u64) -> FlowSnapshot) -> bool {
         let start = Instant::now();
         let mut watch = StallWatch::new(Duration::from_secs(10), start).with_least(bytes_per_s);
-        (0..60).any(|tick| watch.look(flow(tick), start + Duration::from_millis(tick * 500)).is_err())
+        (0..60).any(|tick| watch.check_flow(flow(tick), start + Duration::from_millis(tick * 500)).is_err())
     }
 
     #[test]
@@ -129,9 +129,9 @@ mod tests {
         let start = Instant::now();
         let mut watch = StallWatch::new(Duration::from_secs(10), start);
         for ms in [500, 60_000, 60_500] {
-            assert!(watch.look(SENT, start + Duration::from_millis(ms)).is_ok(), "{ms}");
+            assert!(watch.check_flow(SENT, start + Duration::from_millis(ms)).is_ok(), "{ms}");
         }
         let mut later = (61_000..80_000).step_by(500).map(|ms| start + Duration::from_millis(ms));
-        assert!(later.any(|now| watch.look(SENT, now).is_err()));
+        assert!(later.any(|now| watch.check_flow(SENT, now).is_err()));
     }
 }

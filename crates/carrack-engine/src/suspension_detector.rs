@@ -17,7 +17,7 @@ impl SuspensionDetector {
     }
 
     /// Returns the time in which the loop was stopped since the last call; mostly zero.
-    pub(crate) fn missed(&mut self, now: Instant) -> Duration {
+    pub(crate) fn take_suspended_time(&mut self, now: Instant) -> Duration {
         let gap = now.saturating_duration_since(self.last);
         self.last = now;
         if gap > LONGEST_LOOK { gap } else { Duration::ZERO }
@@ -33,7 +33,11 @@ mod tests {
         let start = Instant::now();
         let mut presence = SuspensionDetector::new(start);
         for (ms, missed) in [(500, 0), (1_400, 0), (61_400, 60_000), (61_900, 0)] {
-            assert_eq!(presence.missed(start + Duration::from_millis(ms)).as_millis(), missed, "{ms}");
+            assert_eq!(
+                presence.take_suspended_time(start + Duration::from_millis(ms)).as_millis(),
+                missed,
+                "{ms}"
+            );
         }
     }
 }

@@ -21,7 +21,7 @@ impl ThreadGate {
     }
 
     /// Returns the number of threads that may pass.
-    pub(crate) fn open_to(&self) -> usize {
+    pub(crate) fn allowed_thread_count(&self) -> usize {
         self.open_to.load(Relaxed)
     }
 
@@ -34,11 +34,11 @@ impl ThreadGate {
 
     /// Waits until the thread `number`, counted from 0, may work.
     pub(crate) fn pass(&self, number: usize) {
-        if number < self.open_to() {
+        if number < self.allowed_thread_count() {
             return;
         }
         let mut is_closed = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*is_closed && number >= self.open_to() {
+        while !*is_closed && number >= self.allowed_thread_count() {
             is_closed = self.changed.wait(is_closed).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -76,7 +76,7 @@ mod tests {
             gate.set(3);
             assert_eq!(next(&who), Some(2));
             gate.set(0);
-            assert_eq!(gate.open_to(), 1);
+            assert_eq!(gate.allowed_thread_count(), 1);
             gate.close();
             assert_eq!(next(&who), Some(3));
         });

@@ -11,7 +11,9 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use carrack_engine::{AbortHandle, BrowseItem, PathOperationRequest, RemotePathOperation, browse};
+use carrack_engine::{
+    AbortHandle, BrowseItem, PathOperationRequest, RemotePathOperation, perform_remote_operation,
+};
 use common::*;
 
 const ENTRIES: usize = 20_000;
@@ -38,7 +40,8 @@ fn list(path: &Path) -> u64 {
         Continue(())
     };
     let browsing = PathOperationRequest { operation: RemotePathOperation::List, path: path.into() };
-    let summary = browse(peer(here), &browsing, &mut slowly, &AbortHandle::new().unwrap()).unwrap();
+    let summary =
+        perform_remote_operation(peer(here), &browsing, &mut slowly, &AbortHandle::new().unwrap()).unwrap();
     assert_eq!((summary.done_count, summary.failed_count), (count as u64, 0));
     assert_eq!(name_bytes, count * 200);
     serving.join().unwrap().result.unwrap();

@@ -113,11 +113,11 @@ fn serve(provider: &str) -> Result<(), Failure> {
     slots.iter_mut().for_each(|slot| slot.bytes_mut().fill(7));
     let first = slots
         .iter()
-        .filter_map(|slot| region.place_of(slot))
+        .filter_map(|slot| region.remote_memory_of(slot))
         .min_by_key(|place| place.address)
         .ok_or("no slot")?;
     let name: Vec<String> = endpoint.name()?.iter().map(u8::to_string).collect();
-    let to = window.place(0);
+    let to = window.remote_memory_at(0);
     println!("{} {} {} {} {}", first.address, first.key, to.address, to.key, name.join(","));
     let mut line = String::new();
     io::stdin().read_line(&mut line)?;

@@ -11,7 +11,7 @@ use crate::ffi;
 use crate::pending_operations::FabricOperationKind;
 
 #[allow(unsafe_code)]
-pub(crate) fn post_it(
+pub(crate) fn post_operation(
     core: &FabricEndpointResources,
     kind: FabricOperationKind,
     post: &ffi::RawFabricPost,
@@ -39,7 +39,7 @@ pub(crate) fn refusal(kind: FabricOperationKind, rc: c_int, slot: Slot) -> Fabri
 }
 
 #[allow(unsafe_code)]
-pub(crate) fn read_queue(
+pub(crate) fn read_completions(
     core: &FabricEndpointResources,
     batch: &mut [ffi::RawCompletion],
 ) -> Result<usize, FabricError> {

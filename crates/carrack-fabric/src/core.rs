@@ -62,7 +62,7 @@ impl FabricEndpointResources {
     }
 
     /// Returns true if the endpoint must stay open while another endpoint of this process uses it.
-    pub(crate) fn has_neighbours(&self) -> bool {
+    pub(crate) fn has_local_dependents(&self) -> bool {
         self.has_neighbours
     }
 
@@ -72,7 +72,7 @@ impl FabricEndpointResources {
     }
 
     /// Keeps a value until all objects are closed.
-    pub(crate) fn keep(&self, what: impl Any + Send) {
+    pub(crate) fn keep_until_closed(&self, what: impl Any + Send) {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(what));
     }
 
@@ -115,7 +115,7 @@ impl Drop for FabricEndpointResources {
         // core.
         let rc = unsafe { ffi::cf_close(self.raw(), &mut what) };
         if let Some(neighbours) = &mut neighbours {
-            neighbours.forget(self);
+            neighbours.remove(self);
         }
         drop(neighbours);
         if rc != 0 {
@@ -131,9 +131,11 @@ fn random_key() -> Result<u64, FabricError> {
     let got = rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty());
     match got {
         Ok(8) => Ok(u64::from_ne_bytes(key)),
-        _ => {
-            Err(FabricError::ours("a key", "the kernel gives no random numbers", FabricErrorScope::Endpoint))
-        }
+        _ => Err(FabricError::own_error(
+            "a key",
+            "the kernel gives no random numbers",
+            FabricErrorScope::Endpoint,
+        )),
     }
 }
 
@@ -201,7 +203,7 @@ impl RegisteredMemory {
         Ok(RegisteredMemory { raw, base, len, key, core: Arc::clone(core), pool: pool.clone() })
     }
 
-    fn place(&self, offset: usize) -> RemoteMemory {
+    fn remote_memory_at(&self, offset: usize) -> RemoteMemory {
         let start = if self.core.by_address { self.base as u64 } else { 0 };
         RemoteMemory { address: start + offset as u64, key: self.key }
     }
@@ -210,7 +212,7 @@ impl RegisteredMemory {
 impl Drop for RegisteredMemory {
     #[allow(unsafe_code)]
     fn drop(&mut self) {
-        self.core.keep(self.pool.clone());
+        self.core.keep_until_closed(self.pool.clone());
         // SAFETY: registered once and closed once; operations on the region hold it. If this fails, the
         // domain can't be closed either, and `FabricEndpointResources` leaks both.
         let _ = unsafe { ffi::cf_deregister(self.raw.as_ptr()) };
@@ -249,8 +251,8 @@ impl RegisteredPool {
     }
 
     /// The location of a slot for peers; `None` for a slot of another pool.
-    pub fn place_of(&self, slot: &Slot) -> Option<RemoteMemory> {
-        Some(self.registered.place(self.offset_of(slot)?))
+    pub fn remote_memory_of(&self, slot: &Slot) -> Option<RemoteMemory> {
+        Some(self.registered.remote_memory_at(self.offset_of(slot)?))
     }
 
     /// Returns true if an operation or a clone also holds the region. Dropping it then does not deregister it
@@ -286,16 +288,17 @@ impl RdmaWritableMemory {
         bytes: usize,
     ) -> Result<RdmaWritableMemory, FabricError> {
         let bytes = bytes.next_multiple_of(4096);
-        let pool = SlotPool::new(bytes as u64, bytes)
-            .map_err(|error| FabricError::ours("a window", error.to_string(), FabricErrorScope::Endpoint))?;
+        let pool = SlotPool::new(bytes as u64, bytes).map_err(|error| {
+            FabricError::own_error("a window", error.to_string(), FabricErrorScope::Endpoint)
+        })?;
         Ok(RdmaWritableMemory {
             registered: RegisteredMemory::new(core, &pool, RegistrationPurpose::PeersWrite)?,
         })
     }
 
     /// The location for peers' writes at this offset.
-    pub fn place(&self, offset: usize) -> RemoteMemory {
-        self.registered.place(offset)
+    pub fn remote_memory_at(&self, offset: usize) -> RemoteMemory {
+        self.registered.remote_memory_at(offset)
     }
 
     /// The size in bytes.

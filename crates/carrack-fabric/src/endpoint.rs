@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use carrack_machine::{Slot, SlotPool};
 
-use crate::calls::{post_it, read_queue, refusal};
+use crate::calls::{post_operation, read_completions, refusal};
 use crate::core::{
     FabricEndpointResources, FabricMemoryAccess, RdmaWritableMemory, RegisteredPool, RemoteMemory,
 };
@@ -68,9 +68,9 @@ impl FabricEndpoint {
         let description = offer.description.clone();
         if !description.has_rma || !description.is_reliable_datagram {
             let words = "the provider has no reliable datagram endpoints with RMA";
-            return Err(FabricError::ours(description.provider, words, FabricErrorScope::Library));
+            return Err(FabricError::own_error(description.provider, words, FabricErrorScope::Library));
         }
-        let limits = limits.within(&description);
+        let limits = limits.limited_by(&description);
         let core = Arc::new(FabricEndpointResources::open(
             offer,
             limits.operations + limits.receives + limits.notices,
@@ -90,7 +90,7 @@ impl FabricEndpoint {
             unposted,
             neighbours: Vec::new(),
         };
-        if endpoint.core.has_neighbours() {
+        if endpoint.core.has_local_dependents() {
             ShmEndpointsLock::lock().add(endpoint.name()?, &endpoint.core);
         }
         endpoint.post_receives()?;
@@ -124,11 +124,11 @@ impl FabricEndpoint {
         if !name::is_plausible(name, &self.name()?, self.description.address_format) {
             return Err(refused_name("it is not one of this provider's"));
         }
-        if !self.core.has_neighbours() {
+        if !self.core.has_local_dependents() {
             return self.insert_peer(name);
         }
         let neighbours = ShmEndpointsLock::lock();
-        match neighbours.find(name) {
+        match neighbours.find_holder(name) {
             ShmNameHolder::Elsewhere => self.insert_peer(name),
             ShmNameHolder::Closing => Err(refused_name("it is being closed")),
             ShmNameHolder::Here(core) => {
@@ -169,7 +169,7 @@ impl FabricEndpoint {
     /// reached.
     pub fn send(&mut self, peer: FabricPeer, message: &[u8], tag: u64) -> Result<bool, FabricError> {
         if message.len() > self.limits.message_bytes {
-            return Err(FabricError::ours(
+            return Err(FabricError::own_error(
                 FabricOperationKind::Send.name(),
                 "it is longer than messages may be",
                 FabricErrorScope::Operation,
@@ -180,7 +180,7 @@ impl FabricEndpoint {
         let place = RemoteMemory { address: 0, key: 0 };
         let transfer = RmaTransfer { slot, at: 0, bytes: message.len(), place, tag };
         let region = self.message_region.clone();
-        match self.begin(FabricOperationKind::Send, Some(peer), &region, transfer, None) {
+        match self.post_transfer(FabricOperationKind::Send, Some(peer), &region, transfer, None) {
             Ok(()) => Ok(true),
             Err(FabricPostRefusal::Full(_)) => Ok(false),
             Err(FabricPostRefusal::Failed(_, error)) => Err(error),
@@ -194,7 +194,7 @@ impl FabricEndpoint {
         region: &RegisteredPool,
         transfer: RmaTransfer,
     ) -> Result<(), FabricPostRefusal> {
-        self.begin(FabricOperationKind::Read, Some(peer), region, transfer, None)
+        self.post_transfer(FabricOperationKind::Read, Some(peer), region, transfer, None)
     }
 
     /// Writes from a slot of `region` into the peer's window (fi_rma(3)), and leaves a notice if one is given
@@ -206,11 +206,11 @@ impl FabricEndpoint {
         transfer: RmaTransfer,
         notice: Option<u64>,
     ) -> Result<(), FabricPostRefusal> {
-        self.begin(FabricOperationKind::Write, Some(peer), region, transfer, notice)
+        self.post_transfer(FabricOperationKind::Write, Some(peer), region, transfer, notice)
     }
 
     /// The reason why the operation can't be posted, if there is one.
-    fn objection(
+    fn rejection_reason(
         &self,
         kind: FabricOperationKind,
         peer: Option<FabricPeer>,
@@ -234,7 +234,7 @@ impl FabricEndpoint {
         }
     }
 
-    fn begin(
+    fn post_transfer(
         &mut self,
         kind: FabricOperationKind,
         peer: Option<FabricPeer>,
@@ -242,10 +242,10 @@ impl FabricEndpoint {
         transfer: RmaTransfer,
         notice: Option<u64>,
     ) -> Result<(), FabricPostRefusal> {
-        if let Some(words) = self.objection(kind, peer, region, &transfer) {
+        if let Some(words) = self.rejection_reason(kind, peer, region, &transfer) {
             return Err(FabricPostRefusal::Failed(
                 transfer.slot,
-                FabricError::ours(kind.name(), words, FabricErrorScope::Operation),
+                FabricError::own_error(kind.name(), words, FabricErrorScope::Operation),
             ));
         }
         let RmaTransfer { mut slot, at, bytes, place, tag } = transfer;
@@ -266,7 +266,7 @@ impl FabricEndpoint {
             has_data: notice.is_some().into(),
             context,
         };
-        match post_it(&self.core, kind, &post) {
+        match post_operation(&self.core, kind, &post) {
             0 => Ok(()),
             rc => {
                 let operation = operations.take(context).expect("just added");
@@ -281,7 +281,7 @@ impl FabricEndpoint {
             let place = RemoteMemory { address: 0, key: 0 };
             let transfer = RmaTransfer { slot, at: 0, bytes: self.limits.message_bytes, place, tag: 0 };
             let region = self.message_region.clone();
-            match self.begin(FabricOperationKind::Receive, None, &region, transfer, None) {
+            match self.post_transfer(FabricOperationKind::Receive, None, &region, transfer, None) {
                 Ok(()) => {}
                 Err(FabricPostRefusal::Full(slot)) => {
                     self.unposted.push(slot);
@@ -301,9 +301,9 @@ impl FabricEndpoint {
         let before = events.len();
         let mut batch = [ffi::RawCompletion::EMPTY; BATCH];
         loop {
-            let count = read_queue(&self.core, &mut batch)?;
+            let count = read_completions(&self.core, &mut batch)?;
             for completion in &batch[..count] {
-                events.extend(self.conclude(completion)?);
+                events.extend(self.complete_operation(completion)?);
             }
             if !self.unposted.is_empty() {
                 self.post_receives()?;
@@ -314,14 +314,17 @@ impl FabricEndpoint {
         }
     }
 
-    fn conclude(&mut self, completion: &ffi::RawCompletion) -> Result<Option<EndpointEvent>, FabricError> {
+    fn complete_operation(
+        &mut self,
+        completion: &ffi::RawCompletion,
+    ) -> Result<Option<EndpointEvent>, FabricError> {
         let is_notice = completion.flags & REMOTE_DATA != 0 && completion.flags & OURS == 0;
         if is_notice && completion.status == 0 {
             return Ok(Some(EndpointEvent::PeerWrote(completion.data)));
         }
         let operations = self.operations.as_mut().expect("there until the endpoint is dropped");
         let Some(operation) = operations.take(completion.context) else {
-            return self.unowned(completion);
+            return self.handle_unknown_completion(completion);
         };
         let PendingOperation { kind, tag, slot, .. } = operation;
         let result = match completion.status {
@@ -343,12 +346,15 @@ impl FabricEndpoint {
 
     /// A completion without an operation: the failure of a peer's operation, which the peer handles, or an
     /// error of the library.
-    fn unowned(&self, completion: &ffi::RawCompletion) -> Result<Option<EndpointEvent>, FabricError> {
+    fn handle_unknown_completion(
+        &self,
+        completion: &ffi::RawCompletion,
+    ) -> Result<Option<EndpointEvent>, FabricError> {
         if completion.status != 0 {
             return Ok(None);
         }
         let words = format!("of no operation, flags {:#x}", completion.flags);
-        Err(FabricError::ours("a completion", words, FabricErrorScope::Endpoint))
+        Err(FabricError::own_error("a completion", words, FabricErrorScope::Endpoint))
     }
 
     fn drain(&mut self) {
@@ -369,8 +375,8 @@ impl FabricEndpoint {
 
     /// The age of the oldest operation under way. Some providers don't report a lost peer, so the caller
     /// needs a time limit, after which it closes the endpoint and gets its slots back.
-    pub fn oldest_operation(&self) -> Option<Duration> {
-        Some(self.operations.as_ref()?.oldest()?.elapsed())
+    pub fn oldest_operation_age(&self) -> Option<Duration> {
+        Some(self.operations.as_ref()?.oldest_post_time()?.elapsed())
     }
 
     pub(crate) fn core(&self) -> &FabricEndpointResources {
@@ -393,18 +399,18 @@ impl Drop for FabricEndpoint {
             std::mem::forget(operations);
             return;
         }
-        if !self.core.has_neighbours() {
+        if !self.core.has_local_dependents() {
             // SAFETY: our own endpoint. If it can't be closed yet, the core tries again.
             let _ = unsafe { ffi::cf_close_endpoint(self.core.raw()) };
         }
         let (contexts, slots, regions) = operations.into_parts();
-        self.core.keep((contexts, slots));
+        self.core.keep_until_closed((contexts, slots));
         drop(regions);
         // Unposted slots are of the same pool.
-        self.core.keep(std::mem::take(&mut self.unposted));
+        self.core.keep_until_closed(std::mem::take(&mut self.unposted));
     }
 }
 
 fn refused_name(words: &str) -> FabricError {
-    FabricError::ours("a peer's name", words, FabricErrorScope::Operation)
+    FabricError::own_error("a peer's name", words, FabricErrorScope::Operation)
 }

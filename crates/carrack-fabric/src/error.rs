@@ -41,7 +41,7 @@ impl FabricError {
     /// The error of a call.
     pub(crate) fn of_call(what: impl Into<String>, code: c_int, scope: FabricErrorScope) -> FabricError {
         let code = code.saturating_abs();
-        FabricError { what: what.into(), code, words: words_of(code), scope }
+        FabricError { what: what.into(), code, words: error_text(code), scope }
     }
 
     /// The error of a registration. Hardware needs the memory locked, and most users may lock little
@@ -61,8 +61,8 @@ impl FabricError {
 
     /// The error of a posted operation.
     pub(crate) fn of_completion(what: &str, completion: &ffi::RawCompletion) -> FabricError {
-        let provider = text(&completion.words);
-        let mut words = words_of(completion.status);
+        let provider = text_before_nul(&completion.words);
+        let mut words = error_text(completion.status);
         if !provider.is_empty() && provider != words {
             words = format!("{words} (the provider: {provider}, {})", completion.provider_status);
         }
@@ -75,7 +75,7 @@ impl FabricError {
     }
 
     /// An error of this crate.
-    pub(crate) fn ours(
+    pub(crate) fn own_error(
         what: impl Into<String>,
         words: impl Into<String>,
         scope: FabricErrorScope,
@@ -86,14 +86,14 @@ impl FabricError {
 
 /// `fi_strerror(3)`. Only while the library is loaded.
 #[allow(unsafe_code)]
-fn words_of(code: i32) -> String {
+fn error_text(code: i32) -> String {
     // SAFETY: error numbers come only from the library, which is then loaded; the text is static.
     let words = unsafe { CStr::from_ptr(ffi::cf_strerror(code)) };
     words.to_string_lossy().into_owned()
 }
 
 /// The characters before the first NUL.
-pub(crate) fn text(chars: &[c_char]) -> String {
+pub(crate) fn text_before_nul(chars: &[c_char]) -> String {
     let bytes: Vec<u8> = chars.iter().map(|&c| c as u8).take_while(|&b| b != 0).collect();
     String::from_utf8_lossy(&bytes).into_owned()
 }

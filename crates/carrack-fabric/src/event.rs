@@ -27,7 +27,7 @@ impl Default for EndpointOperationLimits {
 }
 
 impl EndpointOperationLimits {
-    pub(crate) fn within(self, description: &FabricInterfaceProperties) -> EndpointOperationLimits {
+    pub(crate) fn limited_by(self, description: &FabricInterfaceProperties) -> EndpointOperationLimits {
         EndpointOperationLimits {
             operations: at_most(self.operations, description.send_operations),
             receives: at_most(self.receives, description.receive_operations),
@@ -39,7 +39,7 @@ impl EndpointOperationLimits {
         let bytes = self.message_bytes.max(1).next_multiple_of(4096);
         let pool = SlotPool::new(((self.operations + self.receives) * bytes) as u64, bytes);
         pool.map_err(|error| {
-            FabricError::ours("memory for messages", error.to_string(), FabricErrorScope::Endpoint)
+            FabricError::own_error("memory for messages", error.to_string(), FabricErrorScope::Endpoint)
         })
     }
 }

@@ -27,5 +27,5 @@ pub use endpoint::{FabricEndpoint, FabricPeer};
 pub use error::{FabricError, FabricErrorScope};
 pub use event::{EndpointEvent, EndpointOperationLimits, FabricPostRefusal, RmaTransfer};
 pub use offer::{
-    FabricInfoEntry, FabricInterfaceProperties, ProviderOfferFilter, all_offers, library, usable_offers,
+    FabricInfoEntry, FabricInterfaceProperties, ProviderOfferFilter, all_offers, load_library, usable_offers,
 };

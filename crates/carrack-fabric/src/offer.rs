@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_char, c_void};
 use std::fs;
 use std::ptr::{self, NonNull};
 
-use crate::error::{FabricError, FabricErrorScope, text};
+use crate::error::{FabricError, FabricErrorScope, text_before_nul};
 use crate::ffi;
 
 const FI_MSG: u64 = 1 << 1;
@@ -16,14 +16,14 @@ const NO_DATA: i32 = -61;
 
 /// Loads libfabric.so.1 (fi_version(3)) and returns its version.
 #[allow(unsafe_code)]
-pub fn library() -> Result<(u16, u16), FabricError> {
+pub fn load_library() -> Result<(u16, u16), FabricError> {
     // SAFETY: any thread may call it at any time; the result is a static string or NULL.
     let why = unsafe { ffi::cf_load() };
     if !why.is_null() {
         // SAFETY: a string that does not change any more.
         let words = unsafe { CStr::from_ptr(why) }.to_string_lossy().into_owned();
         let words = format!("{words}; install libfabric1 (Debian) or libfabric (others)");
-        return Err(FabricError::ours("no libfabric", words, FabricErrorScope::Library));
+        return Err(FabricError::own_error("no libfabric", words, FabricErrorScope::Library));
     }
     // SAFETY: the library is loaded.
     let version = unsafe { ffi::cf_version() };
@@ -135,13 +135,13 @@ pub fn usable_offers(filter: &ProviderOfferFilter) -> Result<Vec<FabricInfoEntry
         Some(offer) if !offer.description.has_rma => "the provider has no RMA".to_string(),
         Some(_) => "the provider has no reliable datagram endpoints with RMA that we can use".to_string(),
     };
-    Err(FabricError::ours(name, words, FabricErrorScope::Library))
+    Err(FabricError::own_error(name, words, FabricErrorScope::Library))
 }
 
 fn c_string(text: Option<&str>) -> Result<Option<CString>, FabricError> {
-    text.map(CString::new)
-        .transpose()
-        .map_err(|_| FabricError::ours("fi_getinfo", "a name with a NUL in it", FabricErrorScope::Library))
+    text.map(CString::new).transpose().map_err(|_| {
+        FabricError::own_error("fi_getinfo", "a name with a NUL in it", FabricErrorScope::Library)
+    })
 }
 
 fn pointer(text: &Option<CString>) -> *const c_char {
@@ -150,7 +150,7 @@ fn pointer(text: &Option<CString>) -> *const c_char {
 
 #[allow(unsafe_code)]
 fn list(filter: &ProviderOfferFilter, is_usable: bool) -> Result<Vec<FabricInfoEntry>, FabricError> {
-    library()?;
+    load_library()?;
     let provider = c_string(filter.provider.as_deref())?;
     let source = c_string(filter.source.as_deref())?;
     let mut head = ptr::null_mut();
@@ -190,13 +190,13 @@ unsafe fn copy(info: *mut c_void) -> Option<FabricInfoEntry> {
 }
 
 fn describe(raw: &ffi::RawFabricInterface) -> FabricInterfaceProperties {
-    let domain = text(&raw.domain);
+    let domain = text_before_nul(&raw.domain);
     let [segment, bus, device, function] = raw.pci;
     let pci = (raw.has_pci != 0).then(|| format!("{segment:04x}:{bus:02x}:{device:02x}.{function:x}"));
     FabricInterfaceProperties {
-        provider: text(&raw.provider),
-        fabric: text(&raw.fabric),
-        nic: Some(text(&raw.nic)).filter(|name| !name.is_empty()),
+        provider: text_before_nul(&raw.provider),
+        fabric: text_before_nul(&raw.fabric),
+        nic: Some(text_before_nul(&raw.nic)).filter(|name| !name.is_empty()),
         numa_node: numa_node(pci.as_deref(), &domain),
         pci,
         domain,

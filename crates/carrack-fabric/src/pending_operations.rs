@@ -60,7 +60,7 @@ impl FabricOperationContexts {
         FabricOperationContexts { first: NonNull::from(Box::leak(all)).cast(), count }
     }
 
-    fn at(&self, index: usize) -> *mut c_void {
+    fn context_at(&self, index: usize) -> *mut c_void {
         self.first.as_ptr().wrapping_add(index).cast()
     }
 
@@ -101,7 +101,7 @@ impl FabricOperationTable {
     pub(crate) fn add(&mut self, operation: PendingOperation) -> Result<*mut c_void, PendingOperation> {
         let Some(index) = self.free.pop() else { return Err(operation) };
         self.entries[index] = Some(operation);
-        Ok(self.contexts.at(index))
+        Ok(self.contexts.context_at(index))
     }
 
     /// Removes the completed operation of a context; `None` if there is none.
@@ -113,7 +113,7 @@ impl FabricOperationTable {
     }
 
     /// The post time of the oldest operation that waits for the peer: any but a receive.
-    pub(crate) fn oldest(&self) -> Option<Instant> {
+    pub(crate) fn oldest_post_time(&self) -> Option<Instant> {
         let waiting =
             self.entries.iter().flatten().filter(|operation| operation.kind != FabricOperationKind::Receive);
         waiting.map(|operation| operation.began).min()
@@ -140,9 +140,9 @@ mod tests {
     fn only_contexts_are_taken_for_contexts() {
         let contexts = FabricOperationContexts::new(3);
         for index in 0..3 {
-            assert_eq!(contexts.index_of(contexts.at(index)), Some(index));
+            assert_eq!(contexts.index_of(contexts.context_at(index)), Some(index));
         }
-        let odd = [contexts.at(3), contexts.at(0).wrapping_byte_add(8), std::ptr::null_mut()];
+        let odd = [contexts.context_at(3), contexts.context_at(0).wrapping_byte_add(8), std::ptr::null_mut()];
         assert!(odd.iter().all(|&context| contexts.index_of(context).is_none()));
     }
 }

@@ -35,7 +35,7 @@ impl ShmEndpointsLock {
         self.open.push((name, Arc::downgrade(core)));
     }
 
-    pub(crate) fn find(&self, name: &[u8]) -> ShmNameHolder {
+    pub(crate) fn find_holder(&self, name: &[u8]) -> ShmNameHolder {
         match self.open.iter().find(|(known, _)| known == name).map(|(_, core)| core.upgrade()) {
             Some(Some(core)) => ShmNameHolder::Here(core),
             Some(None) => ShmNameHolder::Closing,
@@ -44,7 +44,7 @@ impl ShmEndpointsLock {
     }
 
     /// Removes a closed endpoint.
-    pub(crate) fn forget(&mut self, core: *const FabricEndpointResources) {
+    pub(crate) fn remove(&mut self, core: *const FabricEndpointResources) {
         self.open.retain(|(_, known)| !std::ptr::eq(known.as_ptr(), core));
     }
 }

@@ -48,7 +48,7 @@ fn read_after(sharing: FabricMemoryAccess, spoil: impl Fn(RegisteredPool, Remote
         let local = pair.a.register(&ours, FabricMemoryAccess::Local).expect("registered");
         let remote = pair.b.register(&theirs, sharing).expect("registered");
         assert!(!remote.is_shared());
-        let place = remote.place_of(&theirs.try_lease().expect("free")).expect("its slot");
+        let place = remote.remote_memory_of(&theirs.try_lease().expect("free")).expect("its slot");
         read_in_vain(&mut pair, &local, &ours, spoil(remote, place));
     });
 }
@@ -98,7 +98,7 @@ fn only_windows_are_written_to() {
             let local = pair.a.register(&ours, FabricMemoryAccess::Local).expect("registered");
             let remote = pair.b.register(&theirs, sharing).expect("registered");
             let target = leased(&theirs).pop().expect("free");
-            let place = remote.place_of(&target).expect("its slot");
+            let place = remote.remote_memory_of(&target).expect("its slot");
             let slot = ours.try_lease().expect("free");
             pair.write(&local, RmaTransfer { slot, at: 0, bytes: BYTES, place, tag: 0 }, None);
             let began = Instant::now();
@@ -154,7 +154,7 @@ fn closing_in_the_middle_gives_all_slots_back() {
         let remote = pair.b.register(&theirs, FabricMemoryAccess::PeersRead).expect("registered");
         let mut source = theirs.try_lease().expect("free");
         paint(source.bytes_mut(), 3);
-        let place = remote.place_of(&source).expect("its slot");
+        let place = remote.remote_memory_of(&source).expect("its slot");
         pair.send(b"connected", 0);
         for (tag, slot) in leased(&ours).into_iter().enumerate() {
             let transfer = RmaTransfer { slot, at: 0, bytes: BYTES, place, tag: tag as u64 };

@@ -53,8 +53,8 @@ fn the_peer_process() {
     let mut slot = slots.try_lease().expect("free");
     paint(slot.bytes_mut(), 5);
     put(&mut stream, &endpoint.name().expect("a name"));
-    put(&mut stream, &place_to_bytes(region.place_of(&slot).expect("its slot")));
-    put(&mut stream, &place_to_bytes(window.place(0)));
+    put(&mut stream, &place_to_bytes(region.remote_memory_of(&slot).expect("its slot")));
+    put(&mut stream, &place_to_bytes(window.remote_memory_at(0)));
     let parent = endpoint.add_peer(&get(&mut stream)).expect("a peer");
     stream.set_nonblocking(true).expect("a socket");
     // Ends with the parent: a read then says 0 bytes.
@@ -232,7 +232,7 @@ fn a_peer_that_dies_is_noticed() {
 /// failed.
 fn watch(endpoint: &mut FabricEndpoint) -> (usize, usize, Option<FabricError>) {
     let (mut events, mut done, mut failed) = (Vec::new(), 0, 0);
-    while endpoint.oldest_operation().is_some_and(|age| age < Duration::from_secs(3)) {
+    while endpoint.oldest_operation_age().is_some_and(|age| age < Duration::from_secs(3)) {
         if let Err(error) = endpoint.poll(&mut events) {
             return (done, failed, Some(error));
         }

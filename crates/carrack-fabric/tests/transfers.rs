@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use carrack_fabric::{
     EndpointEvent, EndpointOperationLimits, FabricEndpoint, FabricErrorScope, FabricMemoryAccess,
-    FabricPostRefusal, ProviderOfferFilter, RegisteredPool, RemoteMemory, RmaTransfer, all_offers, library,
-    usable_offers,
+    FabricPostRefusal, ProviderOfferFilter, RegisteredPool, RemoteMemory, RmaTransfer, all_offers,
+    load_library, usable_offers,
 };
 use carrack_machine::Slot;
 use common::{CANARY, Chance, Pair, is_untouched, leased, paint, pattern, pool, skip, with_each_provider};
@@ -16,7 +16,7 @@ const SLOT_BYTES: usize = 8 << 20;
 
 #[test]
 fn the_library_has_a_version_or_a_reason() {
-    match library() {
+    match load_library() {
         Ok((major, minor)) => assert!((major, minor) >= (1, 11)),
         Err(error) => {
             assert!(
@@ -91,7 +91,7 @@ fn reads_move_what_they_should_and_nothing_else() {
         for round in 0..24 {
             let bytes = 1 + chance.below(if round % 3 == 0 { SLOT_BYTES } else { 70_000 });
             let (at, from) = (chance.below(SLOT_BYTES - bytes + 1), chance.below(SLOT_BYTES - bytes + 1));
-            let place = source.place_of(&theirs).expect("its slot").plus(from as u64);
+            let place = source.remote_memory_of(&theirs).expect("its slot").plus(from as u64);
             let slot = slots.remove(1);
             pair.read(&sink, RmaTransfer { slot, at, bytes, place, tag: round });
             pair.until("a read", |pair| !pair.a_events.is_empty());
@@ -135,7 +135,7 @@ fn writes_move_what_they_should_and_nothing_else() {
         for round in 0..24u64 {
             let bytes = 1 + chance.below(if round % 3 == 0 { SLOT_BYTES } else { 70_000 });
             let (at, to) = (chance.below(SLOT_BYTES - bytes + 1), chance.below(SLOT_BYTES - bytes + 1));
-            let transfer = RmaTransfer { slot, at, bytes, place: window.place(to), tag: round };
+            let transfer = RmaTransfer { slot, at, bytes, place: window.remote_memory_at(to), tag: round };
             let notice = has_notices.then_some(round << 40 | 5);
             pair.write(&source, transfer, notice);
             pair.until("a write", |pair| {
@@ -176,8 +176,8 @@ fn every_operation_ends_once() {
         let local = pair.a.register(&ours, FabricMemoryAccess::Local).expect("registered");
         let remote = pair.b.register(&theirs, FabricMemoryAccess::PeersRead).expect("registered");
         let window = pair.b.open_window(MANY_BYTES).expect("a window");
-        let from = remote.place_of(&theirs.lease().expect("free")).expect("its slot");
-        let places = [from, window.place(0)];
+        let from = remote.remote_memory_of(&theirs.lease().expect("free")).expect("its slot");
+        let places = [from, window.remote_memory_at(0)];
         let (mut chance, mut next, mut full, mut messages) = (Chance(42), 0, 0, 0);
         let mut ends = vec![0; MANY as usize];
         let began = Instant::now();
@@ -255,7 +255,7 @@ fn operations_that_would_go_astray_are_refused() {
         let (ours, others) = (pool(2, 4096), pool(2, 4096));
         let region = pair.a.register(&ours, FabricMemoryAccess::Local).expect("registered");
         let of_b = pair.b.register(&ours, FabricMemoryAccess::PeersRead).expect("registered");
-        let place = of_b.place_of(&ours.try_lease().expect("free")).expect("its slot");
+        let place = of_b.remote_memory_of(&ours.try_lease().expect("free")).expect("its slot");
         let mut refuse = |peer, region, slot, at, bytes| {
             let refused = pair.a.read(peer, region, RmaTransfer { slot, at, bytes, place, tag: 0 });
             let Err(FabricPostRefusal::Failed(_slot, error)) = refused else {
@@ -309,7 +309,7 @@ fn a_sleeper_is_woken_by_a_message() {
 
 #[test]
 fn a_provider_without_rma_is_refused_with_the_reason() {
-    let Ok(_) = library() else { return skip("no libfabric") };
+    let Ok(_) = load_library() else { return skip("no libfabric") };
     let filter = |provider: &str| ProviderOfferFilter { provider: Some(provider.to_string()), source: None };
     let error = usable_offers(&filter("no-such-provider")).expect_err("there is none");
     assert!(error.to_string().contains("no such provider"), "{error}");

@@ -60,11 +60,11 @@ impl FileDigestBuilder {
         if self.file_size == 0 {
             return Ok(*blake3::hash(b"").as_bytes());
         }
-        let whole = self.whole().ok_or(FileDigestError::Incomplete(self.file_size))?;
+        let whole = self.root_subtree().ok_or(FileDigestError::Incomplete(self.file_size))?;
         Ok(whole.value)
     }
 
-    fn whole(&self) -> Option<Blake3Subtree> {
+    fn root_subtree(&self) -> Option<Blake3Subtree> {
         self.subtrees.get(&0).copied().filter(|first| first.range.len == self.file_size)
     }
 
@@ -97,7 +97,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{CHUNK_BYTES, subtrees};
+    use crate::{CHUNK_BYTES, hash_subtrees};
 
     fn contents(size: usize) -> Vec<u8> {
         (0..size as u64).map(|index| (index.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
@@ -107,7 +107,9 @@ mod tests {
     fn objects(data: &[u8], object_bytes: usize) -> Vec<Vec<Blake3Subtree>> {
         let offsets = (0u64..).step_by(object_bytes);
         let pieces = offsets.zip(data.chunks(object_bytes));
-        pieces.map(|(offset, piece)| subtrees(offset, piece, data.len() as u64).unwrap().collect()).collect()
+        pieces
+            .map(|(offset, piece)| hash_subtrees(offset, piece, data.len() as u64).unwrap().collect())
+            .collect()
     }
 
     fn digest(

@@ -54,7 +54,7 @@ pub struct HashSubtreeRanges {
     file_size: u64,
 }
 
-/// The subtrees of a piece of a file, hashed on demand; see [`subtrees`].
+/// The subtrees of a piece of a file, hashed on demand; see [`hash_subtrees`].
 #[derive(Clone, Debug)]
 pub struct Blake3SubtreeHashes<'a> {
     ranges: HashSubtreeRanges,
@@ -86,7 +86,7 @@ pub fn subtree_ranges(range: ByteRange, file_size: u64) -> Result<HashSubtreeRan
 ///
 /// # Errors
 /// Those of [`subtree_ranges`], before any byte is hashed.
-pub fn subtrees(
+pub fn hash_subtrees(
     offset: u64,
     data: &[u8],
     file_size: u64,

@@ -17,15 +17,15 @@ mod manifest;
 
 pub use file_digest::FileDigestBuilder;
 pub use hash_subtree::{
-    Blake3Subtree, Blake3SubtreeHashes, CHUNK_BYTES, FileDigestError, HashSubtreeRanges, subtree_ranges,
-    subtrees,
+    Blake3Subtree, Blake3SubtreeHashes, CHUNK_BYTES, FileDigestError, HashSubtreeRanges, hash_subtrees,
+    subtree_ranges,
 };
 #[doc(hidden)]
 pub use log::fuzzing;
 pub use log::{
     EntryKey, Journal, JournalContents, JournalError, JournalFollower, JournalStatistics, JournalSubject,
     JournalWriterIdentity, PartialFile, RecordBatch, RecoveredJournal, boot_id, file_name, id_of_file_name,
-    inspect, peek, set_aside,
+    inspect, peek, remove_damaged,
 };
 pub use manifest::{BadManifestLine, ManifestLine, manifest_line, read_manifest_line};
 

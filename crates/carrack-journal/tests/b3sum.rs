@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use carrack_journal::{FileDigestBuilder, ManifestLine, manifest_line, subtrees};
+use carrack_journal::{FileDigestBuilder, ManifestLine, hash_subtrees, manifest_line};
 
 /// Names that need care: escapes, spaces, terminal control, other scripts, no UTF-8, the standard input's.
 const NAMES: [&[u8]; 10] = [
@@ -58,7 +58,7 @@ fn line(index: usize, name: &[u8]) -> ManifestLine {
     let data = contents(index);
     let mut digest = FileDigestBuilder::new(data.len() as u64);
     for (offset, piece) in (0u64..).step_by(16_384).zip(data.chunks(16_384)) {
-        let pieces = subtrees(offset, piece, data.len() as u64).unwrap();
+        let pieces = hash_subtrees(offset, piece, data.len() as u64).unwrap();
         pieces.for_each(|subtree| digest.add(subtree).unwrap());
     }
     manifest_line(&digest.finish().unwrap(), name)

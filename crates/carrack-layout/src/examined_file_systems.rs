@@ -81,7 +81,7 @@ impl FileSystems {
     /// [`DeclaredMountsError`]; a directory that is named twice counts once.
     pub fn new(sets: &[PathBuf]) -> Result<FileSystems, DeclaredMountsError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        FileSystems::opened_with(sets, false, |path| Ok(openat(CWD, path, flags, Mode::empty())?))
+        FileSystems::with_opener(sets, false, |path| Ok(openat(CWD, path, flags, Mode::empty())?))
     }
 
     /// As [`FileSystems::new`], with `open` to open the directory of a mount's path. With `is_discreet` the
@@ -89,7 +89,7 @@ impl FileSystems {
     ///
     /// # Errors
     /// As [`FileSystems::new`].
-    pub fn opened_with<D: AsFd>(
+    pub fn with_opener<D: AsFd>(
         sets: &[PathBuf],
         is_discreet: bool,
         open: impl Fn(&Path) -> io::Result<D>,
@@ -112,19 +112,19 @@ impl FileSystems {
     ///
     /// # Errors
     /// Those of `fstat` and `fstatfs`.
-    pub fn of(&self, fd: BorrowedFd<'_>) -> io::Result<Arc<MountedFileSystem>> {
+    pub fn file_system_of(&self, fd: BorrowedFd<'_>) -> io::Result<Arc<MountedFileSystem>> {
         let device = fstat(fd)?.st_dev;
-        if let Some(known) = self.known(device) {
+        if let Some(known) = self.known_file_system(device) {
             return Ok(known);
         }
         let magic = magic_of(fd)?;
-        let found = Arc::new(self.look_at(fd, device, magic));
+        let found = Arc::new(self.examine(fd, device, magic));
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         Ok(known.entry(device).or_insert(found).clone())
     }
 
     /// The file system with a device number (`st_dev`), if it was examined already.
-    pub fn known(&self, device: u64) -> Option<Arc<MountedFileSystem>> {
+    pub fn known_file_system(&self, device: u64) -> Option<Arc<MountedFileSystem>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).get(&device).cloned()
     }
 
@@ -147,7 +147,7 @@ impl FileSystems {
         fs::read_link(descriptor_path(directory)).map_or(0, |path| mounts_beneath(&path))
     }
 
-    fn look_at(&self, fd: BorrowedFd<'_>, device: u64, magic: u32) -> MountedFileSystem {
+    fn examine(&self, fd: BorrowedFd<'_>, device: u64, magic: u32) -> MountedFileSystem {
         let mount = mount_of(fd, device);
         let (kind, provider) = if self.set.contains_key(&device) {
             (FileSystemKind::Set, None)
@@ -178,7 +178,7 @@ impl FileSystems {
         let disk_count = disks.as_ref().map_or(1, |disks| disks.members.len());
         let (mut key, label) = match disks {
             Some(disks) => (TargetKey::Host(disks.key().into()), disks.label),
-            None => whole_mount(device, medium, mount),
+            None => mount_target(device, medium, mount),
         };
         let scope = (!has_pieces).then(|| own_scope(medium, is_on_disks, mount)).flatten();
         let mut names = TargetLabelAndName::new(&label, scope.as_deref());
@@ -187,7 +187,7 @@ impl FileSystems {
             key = TargetKey::FileSystem(device);
             names.label = label_of(&member.path).into();
         }
-        let met = self.registry.meet(key, || names.clone(), medium, disk_count);
+        let met = self.registry.get_or_insert(key, || names.clone(), medium, disk_count);
         // If there are too many targets, files of this one are queued with those of target 0, which stands
         // for none.
         met.unwrap_or_else(|| StorageTarget::new(TargetId(0), names, medium, disk_count))
@@ -196,7 +196,7 @@ impl FileSystems {
 
 /// A mount as a single target. Memory is one target for all its mounts, and so is the common source of
 /// several mounts (btrfs).
-fn whole_mount(
+fn mount_target(
     device: u64,
     medium: TargetAttachmentKind,
     mount: Option<&MountRecord>,
@@ -237,7 +237,7 @@ fn shared_scope(kind: FileSystemKind, fd: BorrowedFd<'_>, mount: Option<&MountRe
             let path = source.rsplit_once(":/").map_or(&*source, |(_, path)| path);
             path.split('/').find(|name| !name.is_empty())?.to_owned()
         }
-        FileSystemKind::CephFs => ceph::cluster(fd).unwrap_or_else(|| "cephfs".into()),
+        FileSystemKind::CephFs => ceph::cluster_id(fd).unwrap_or_else(|| "cephfs".into()),
         // The name of a brick contains its host.
         FileSystemKind::Gluster => "glusterfs".into(),
         FileSystemKind::BeeGfs => "beegfs".into(),
@@ -303,7 +303,7 @@ mod tests {
             return;
         };
         let systems = none();
-        let found = systems.of(shm.as_fd()).unwrap();
+        let found = systems.file_system_of(shm.as_fd()).unwrap();
         assert_eq!((found.kind(), found.has_layouts()), (FileSystemKind::Plain, false));
         let own = found.own_target();
         assert_eq!(
@@ -321,10 +321,10 @@ mod tests {
         let file = tempfile::tempfile_in(dir.path()).unwrap();
         let held = openat(CWD, dir.path(), OFlags::PATH, Mode::empty()).unwrap();
         let device = fstat(&file).unwrap().st_dev;
-        assert!(systems.known(device).is_none());
-        let found = systems.of(held.as_fd()).unwrap();
-        assert!(Arc::ptr_eq(&found, &systems.of(file.as_fd()).unwrap()));
-        assert!(Arc::ptr_eq(&found, &systems.known(device).unwrap()));
+        assert!(systems.known_file_system(device).is_none());
+        let found = systems.file_system_of(held.as_fd()).unwrap();
+        assert!(Arc::ptr_eq(&found, &systems.file_system_of(file.as_fd()).unwrap()));
+        assert!(Arc::ptr_eq(&found, &systems.known_file_system(device).unwrap()));
         let layout = found.layout_of(file.as_fd(), 5);
         assert_eq!(layout.layout.targets(), [found.own_target().id]);
         assert!(layout.problem.is_none() && layout.geometry.is_none() && !layout.is_released);
@@ -341,7 +341,7 @@ mod tests {
             return;
         }
         let systems = none();
-        let own = systems.of(root.as_fd()).unwrap().own_target().clone();
+        let own = systems.file_system_of(root.as_fd()).unwrap().own_target().clone();
         assert!(!own.label.contains('/') && own.medium == TargetAttachmentKind::Device, "{own:?}");
         assert_eq!(own.shared_name.as_deref(), Some(&*format!("{}/{}", host_name(), own.label)));
     }
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn what_is_the_kernels_own_is_shared_with_nobody() {
         let proc = File::open("/proc").unwrap();
-        assert_eq!(none().of(proc.as_fd()).unwrap().own_target().shared_name, None);
+        assert_eq!(none().file_system_of(proc.as_fd()).unwrap().own_target().shared_name, None);
     }
 
     #[test]
@@ -361,12 +361,12 @@ mod tests {
             println!("skipped: no /dev/shm");
             return;
         };
-        let found = systems.of(held.as_fd()).unwrap();
+        let found = systems.file_system_of(held.as_fd()).unwrap();
         assert_eq!((found.kind(), &*found.own_target().label), (FileSystemKind::Set, "/dev/shm"));
         // A host without the declaration has to share the target with hosts that have it.
         let disk = File::open(dir.path()).unwrap();
         fn shared(systems: &FileSystems, disk: &File) -> Option<Arc<str>> {
-            systems.of(disk.as_fd()).unwrap().own_target().shared_name.clone()
+            systems.file_system_of(disk.as_fd()).unwrap().own_target().shared_name.clone()
         }
         assert_eq!(shared(&systems, &disk), shared(&none(), &disk));
         assert!(shared(&systems, &disk).is_some());
@@ -394,7 +394,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let handle = File::open(dir.path()).unwrap();
         let systems = none();
-        let found = systems.of(handle.as_fd()).unwrap();
+        let found = systems.file_system_of(handle.as_fd()).unwrap();
         let fixed = RequestedLayout::Fixed { count: 4, stripe_bytes: None, pool: None };
         let auto = RequestedLayout::Auto { file_bytes: 5 << 30 };
         let outcomes = [(b"a", &RequestedLayout::Default), (b"b", &auto), (b"c", &fixed), (b"a", &auto)].map(

@@ -33,14 +33,14 @@ pub(super) enum IoctlFileDescriptor<'a> {
 
 impl LayoutQueryFile<'_> {
     /// The value of an extended attribute.
-    pub(super) fn attribute(&self, name: &str) -> Result<Vec<u8>, Errno> {
-        match self.attribute_up_to(name, VALUE_BYTES_FIRST) {
-            Err(Errno::RANGE) => self.attribute_up_to(name, VALUE_BYTES_MAX),
+    pub(super) fn read_attribute(&self, name: &str) -> Result<Vec<u8>, Errno> {
+        match self.read_attribute_up_to(name, VALUE_BYTES_FIRST) {
+            Err(Errno::RANGE) => self.read_attribute_up_to(name, VALUE_BYTES_MAX),
             answer => answer,
         }
     }
 
-    fn attribute_up_to(&self, attribute: &str, bytes_max: usize) -> Result<Vec<u8>, Errno> {
+    fn read_attribute_up_to(&self, attribute: &str, bytes_max: usize) -> Result<Vec<u8>, Errno> {
         let mut value = vec![0; bytes_max];
         let len = match *self {
             LayoutQueryFile::Open(file) => fgetxattr(file, attribute, &mut value[..])?,
@@ -71,7 +71,7 @@ impl LayoutQueryFile<'_> {
             LayoutQueryFile::Open(file) => Ok(IoctlFileDescriptor::Borrowed(file)),
             LayoutQueryFile::Held(file) => reopen(file).map(IoctlFileDescriptor::Owned),
             LayoutQueryFile::Named { directory, name, follow } => {
-                let mut flags = to_ask();
+                let mut flags = query_open_flags();
                 flags.set(OFlags::NOFOLLOW, !follow);
                 openat(directory, name, flags, Mode::empty()).map(IoctlFileDescriptor::Owned)
             }
@@ -79,7 +79,7 @@ impl LayoutQueryFile<'_> {
     }
 
     /// The file opened with `O_PATH`, of which the server gets no notice.
-    pub(super) fn held(&self) -> Result<IoctlFileDescriptor<'_>, Errno> {
+    pub(super) fn path_descriptor(&self) -> Result<IoctlFileDescriptor<'_>, Errno> {
         match *self {
             LayoutQueryFile::Open(file) | LayoutQueryFile::Held(file) => {
                 Ok(IoctlFileDescriptor::Borrowed(file))
@@ -104,11 +104,11 @@ impl AsFd for IoctlFileDescriptor<'_> {
 
 /// Opens the same file or directory for reading, as `O_PATH` descriptors take no `ioctl`.
 pub(super) fn reopen(file: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
-    openat(CWD, descriptor_path(file), to_ask(), Mode::empty())
+    openat(CWD, descriptor_path(file), query_open_flags(), Mode::empty())
 }
 
 /// Flags of such an open. `O_NONBLOCK` keeps it from waiting for a pipe's writer.
-fn to_ask() -> OFlags {
+fn query_open_flags() -> OFlags {
     OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK
 }
 
@@ -152,14 +152,14 @@ mod tests {
             LayoutQueryFile::Named { directory, name: b"f", follow: false },
             LayoutQueryFile::Named { directory, name: b"link", follow: true },
         ] {
-            assert_eq!(file.attribute("user.carrack").as_deref(), Ok(&b"value"[..]), "{file:?}");
-            assert_eq!(file.attribute("user.other"), Err(Errno::NODATA), "{file:?}");
+            assert_eq!(file.read_attribute("user.carrack").as_deref(), Ok(&b"value"[..]), "{file:?}");
+            assert_eq!(file.read_attribute("user.other"), Err(Errno::NODATA), "{file:?}");
             assert!(file.descriptor().is_ok(), "{file:?}");
         }
         let link = LayoutQueryFile::Named { directory, name: b"link", follow: false };
-        assert!(link.attribute("user.carrack").is_err());
+        assert!(link.read_attribute("user.carrack").is_err());
         assert!(matches!(link.descriptor(), Err(Errno::LOOP)));
         let none = LayoutQueryFile::Named { directory, name: b"none", follow: true };
-        assert_eq!(none.attribute("user.carrack"), Err(Errno::NOENT));
+        assert_eq!(none.read_attribute("user.carrack"), Err(Errno::NOENT));
     }
 }

@@ -14,20 +14,20 @@ use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
 const ARGUMENT_BYTES_MAX: usize = (1 << 14) - 1;
 
 /// `_IOR(group, number, N bytes)`, also for calls that read their argument first despite the name.
-pub(super) const fn reads<const N: usize>(group: u8, number: u8) -> Opcode {
+pub(super) const fn read_opcode<const N: usize>(group: u8, number: u8) -> Opcode {
     assert!(N <= ARGUMENT_BYTES_MAX);
     opcode::read::<[u8; N]>(group, number)
 }
 
 /// `_IOWR(group, number, N bytes)`.
-pub(super) const fn updates<const N: usize>(group: u8, number: u8) -> Opcode {
+pub(super) const fn read_write_opcode<const N: usize>(group: u8, number: u8) -> Opcode {
     assert!(N <= ARGUMENT_BYTES_MAX);
     opcode::read_write::<[u8; N]>(group, number)
 }
 
-/// Passes `argument` to the kernel, which may change it. `OPCODE` comes from [`reads`] or [`updates`] with
-/// the same `N`.
-pub(super) fn exchange<const OPCODE: Opcode, const N: usize>(
+/// Passes `argument` to the kernel, which may change it. `OPCODE` comes from [`read_opcode`] or
+/// [`read_write_opcode`] with the same `N`.
+pub(super) fn call_ioctl<const OPCODE: Opcode, const N: usize>(
     file: BorrowedFd<'_>,
     argument: &mut [u8; N],
 ) -> Result<(), Errno> {
@@ -73,11 +73,11 @@ mod tests {
 
     #[test]
     fn the_numbers_are_those_of_the_headers() {
-        assert_eq!(reads::<6>(b'f', 22), 0x8006_6616);
-        assert_eq!(reads::<12>(b'f', 25), 0x800C_6619);
-        assert_eq!(reads::<262>(b'f', 26), 0x8106_661A);
-        assert_eq!(reads::<536>(b'f', 26), 0x8218_661A);
-        assert_eq!(updates::<248>(0x97, 3), 0xC0F8_9703);
+        assert_eq!(read_opcode::<6>(b'f', 22), 0x8006_6616);
+        assert_eq!(read_opcode::<12>(b'f', 25), 0x800C_6619);
+        assert_eq!(read_opcode::<262>(b'f', 26), 0x8106_661A);
+        assert_eq!(read_opcode::<536>(b'f', 26), 0x8218_661A);
+        assert_eq!(read_write_opcode::<248>(0x97, 3), 0xC0F8_9703);
         #[cfg(target_pointer_width = "64")]
         assert_eq!(MAKE_FILE, 0x4018_661B);
     }

@@ -112,7 +112,7 @@ impl RequestedLayout {
                 StripeRequest { is_auto: true, ..StripeRequest::new(count as u32, 0, None) }
             }
         };
-        request.says_something().then_some(request)
+        request.has_preferences().then_some(request)
     }
 }
 
@@ -143,7 +143,7 @@ impl<'a> StripeRequest<'a> {
         }
     }
 
-    fn says_something(&self) -> bool {
+    fn has_preferences(&self) -> bool {
         self.count.is_some() || self.stripe_bytes.is_some() || self.pool.is_some()
     }
 }

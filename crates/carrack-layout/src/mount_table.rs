@@ -91,7 +91,7 @@ pub fn fstab_points(table: &[u8]) -> Vec<PathBuf> {
 fn fstab_point(line: &[u8]) -> Option<PathBuf> {
     let mut words = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
     let (what, point) = (words.next()?, words.next()?);
-    (!what.starts_with(b"#") && point.starts_with(b"/")).then(|| path(point))
+    (!what.starts_with(b"#") && point.starts_with(b"/")).then(|| decode_path(point))
 }
 
 /// Counts mounts with a slash or a colon in their source; others ("tmpfs", "proc") are the kernel's own file
@@ -126,10 +126,10 @@ fn parse(line: &[u8]) -> Option<MountRecord> {
     let id = number(words.next()?)?;
     let mut device = words.nth(1)?.split(|&byte| byte == b':');
     let device = (number(device.next()?)?, number(device.next()?)?);
-    let (root, point) = (path(words.next()?), path(words.next()?));
+    let (root, point) = (decode_path(words.next()?), decode_path(words.next()?));
     let mut words = words.skip_while(|word| *word != b"-").skip(1);
     let kind = String::from_utf8_lossy(words.next()?).into_owned();
-    Some(MountRecord { id, device, root, point, kind, source: path(words.next()?) })
+    Some(MountRecord { id, device, root, point, kind, source: decode_path(words.next()?) })
 }
 
 fn number<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
@@ -137,7 +137,7 @@ fn number<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
 }
 
 /// Decodes a path, in which space, tab, newline and backslash are three octal digits.
-fn path(word: &[u8]) -> PathBuf {
+fn decode_path(word: &[u8]) -> PathBuf {
     let (mut name, mut rest) = (Vec::with_capacity(word.len()), word);
     while let Some((&byte, after)) = rest.split_first() {
         rest = after;

@@ -112,7 +112,7 @@ impl MountedFileSystem {
     }
 
     /// Returns true if files may have been released to an archive, so that reading would restore them.
-    pub fn may_release(&self) -> bool {
+    pub fn may_have_released_files(&self) -> bool {
         self.kind == FileSystemKind::Lustre
     }
 
@@ -121,7 +121,7 @@ impl MountedFileSystem {
     ///
     /// Never fails: unknown parts lie on the own target, and the layout contains the reason.
     pub fn layout_of(&self, file: BorrowedFd<'_>, size: u64) -> FileLayout {
-        self.find(&LayoutQueryFile::Open(file), size)
+        self.query_layout(&LayoutQueryFile::Open(file), size)
     }
 
     /// As [`MountedFileSystem::layout_of`] for `name` in `directory` (which may be `O_PATH`). Follows a link
@@ -130,11 +130,11 @@ impl MountedFileSystem {
     /// Opens the file only if attributes don't contain the layout (BeeGFS, GPFS, CephFS with the kernel's
     /// client).
     pub fn layout_at(&self, directory: BorrowedFd<'_>, name: &[u8], follow: bool, size: u64) -> FileLayout {
-        self.find(&LayoutQueryFile::Named { directory, name, follow }, size)
+        self.query_layout(&LayoutQueryFile::Named { directory, name, follow }, size)
     }
 
-    fn find(&self, file: &LayoutQueryFile<'_>, size: u64) -> FileLayout {
-        let Some(provider) = &self.provider else { return self.whole(None) };
+    fn query_layout(&self, file: &LayoutQueryFile<'_>, size: u64) -> FileLayout {
+        let Some(provider) = &self.provider else { return self.single_target_layout(None) };
         match provider.layout_of(file, size, &self.pieces) {
             Ok(found) => FileLayout {
                 layout: found.layout.unwrap_or_else(|| self.whole.clone()),
@@ -142,12 +142,12 @@ impl MountedFileSystem {
                 is_released: found.is_released,
                 problem: found.problem,
             },
-            Err(MissingLayoutReason::Default) => self.whole(None),
-            Err(MissingLayoutReason::Problem(problem)) => self.whole(Some(problem)),
+            Err(MissingLayoutReason::Default) => self.single_target_layout(None),
+            Err(MissingLayoutReason::Problem(problem)) => self.single_target_layout(Some(problem)),
         }
     }
 
-    fn whole(&self, problem: Option<String>) -> FileLayout {
+    fn single_target_layout(&self, problem: Option<String>) -> FileLayout {
         FileLayout { layout: self.whole.clone(), geometry: None, is_released: false, problem }
     }
 
@@ -174,7 +174,7 @@ impl MountedFileSystem {
             (Some(request), None) if request.is_auto => {
                 Ok((file.create(OFlags::empty())?, StripeOutcome::Default))
             }
-            (Some(_), None) => file.refuse(format!("{} has no stripes to set", self.kind)),
+            (Some(_), None) => file.create_with_default(format!("{} has no stripes to set", self.kind)),
         }
     }
 }

@@ -81,7 +81,7 @@ impl LayoutFileToCreate<'_> {
     }
 
     /// Creates the file with the default layout, and reports the reason.
-    pub(super) fn refuse(&self, why: String) -> Result<(OwnedFd, StripeOutcome), Errno> {
+    pub(super) fn create_with_default(&self, why: String) -> Result<(OwnedFd, StripeOutcome), Errno> {
         Ok((self.create(OFlags::empty())?, StripeOutcome::Refused(why)))
     }
 
@@ -97,7 +97,7 @@ impl LayoutFileToCreate<'_> {
             Err(why) => {
                 drop(file);
                 unlinkat(self.directory, self.name, AtFlags::empty())?;
-                self.refuse(why)
+                self.create_with_default(why)
             }
         }
     }

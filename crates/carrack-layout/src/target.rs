@@ -155,7 +155,7 @@ mod tests {
     use std::os::fd::{AsFd, BorrowedFd};
 
     fn own_target(fd: BorrowedFd<'_>) -> StorageTarget {
-        FileSystems::new(&[]).unwrap().of(fd).unwrap().own_target().clone()
+        FileSystems::new(&[]).unwrap().file_system_of(fd).unwrap().own_target().clone()
     }
 
     #[test]

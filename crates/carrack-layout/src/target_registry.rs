@@ -42,7 +42,7 @@ struct NumberedTargets {
 
 impl TargetRegistry {
     /// The target with this key, with a new number at its first use; none if there are too many targets.
-    pub(super) fn meet(
+    pub(super) fn get_or_insert(
         &self,
         key: TargetKey,
         names: impl FnOnce() -> TargetLabelAndName,
@@ -106,8 +106,8 @@ impl FileSystemTargets {
     }
 
     /// The target that this file system calls `name`, which is also its label.
-    pub(super) fn named(&self, name: &str) -> TargetId {
-        self.meet(name, self.scope.as_deref())
+    pub(super) fn target_named(&self, name: &str) -> TargetId {
+        self.get_or_insert(name, self.scope.as_deref())
     }
 
     /// The name of the file system that all its clients share, if it has other clients.
@@ -116,18 +116,19 @@ impl FileSystemTargets {
     }
 
     /// A target that this process invented, as the file system has no name for it.
-    pub(super) fn made_up(&self, name: &str) -> TargetId {
-        self.meet(name, None)
+    pub(super) fn invented_target(&self, name: &str) -> TargetId {
+        self.get_or_insert(name, None)
     }
 
-    fn meet(&self, name: &str, scope: Option<&str>) -> TargetId {
+    fn get_or_insert(&self, name: &str, scope: Option<&str>) -> TargetId {
         let key = TargetKey::Piece(self.device, name.into());
-        let target = self.registry.meet(key, || TargetLabelAndName::new(name, scope), self.medium, 1);
+        let target =
+            self.registry.get_or_insert(key, || TargetLabelAndName::new(name, scope), self.medium, 1);
         target.map_or(self.own, |target| target.id)
     }
 
     /// The target of files whose layout is unknown.
-    pub(super) fn own(&self) -> TargetId {
+    pub(super) fn own_target(&self) -> TargetId {
         self.own
     }
 }
@@ -141,7 +142,7 @@ mod tests {
         let registry = TargetRegistry::default();
         fn meet(registry: &TargetRegistry, key: TargetKey) -> StorageTarget {
             registry
-                .meet(key, || TargetLabelAndName::new("x", None), TargetAttachmentKind::Network, 2)
+                .get_or_insert(key, || TargetLabelAndName::new("x", None), TargetAttachmentKind::Network, 2)
                 .unwrap()
         }
         let own = meet(&registry, TargetKey::FileSystem(7));
@@ -158,7 +159,7 @@ mod tests {
     fn a_file_system_that_invents_targets_fills_no_memory() {
         let registry = Arc::new(TargetRegistry::default());
         let own = registry
-            .meet(
+            .get_or_insert(
                 TargetKey::FileSystem(1),
                 || TargetLabelAndName::new("/mnt", None),
                 TargetAttachmentKind::Network,
@@ -166,9 +167,9 @@ mod tests {
             )
             .unwrap();
         let pieces = FileSystemTargets::new(registry.clone(), 1, &own, Some("fs".into()));
-        (1..TARGETS_MAX).for_each(|index| assert_ne!(pieces.named(&index.to_string()), own.id));
-        assert_eq!((registry.all().len(), pieces.named("one more")), (TARGETS_MAX, own.id));
-        assert_ne!(pieces.named("1"), own.id);
-        assert_eq!(registry.get(pieces.named("1")).unwrap().shared_name.as_deref(), Some("fs/1"));
+        (1..TARGETS_MAX).for_each(|index| assert_ne!(pieces.target_named(&index.to_string()), own.id));
+        assert_eq!((registry.all().len(), pieces.target_named("one more")), (TARGETS_MAX, own.id));
+        assert_ne!(pieces.target_named("1"), own.id);
+        assert_eq!(registry.get(pieces.target_named("1")).unwrap().shared_name.as_deref(), Some("fs/1"));
     }
 }

@@ -39,7 +39,7 @@ impl Site {
         let directory = tempfile::tempdir_in(&mount).unwrap();
         let systems = FileSystems::new(&[]).unwrap();
         let held = openat(CWD, &mount, OFlags::PATH, Mode::empty()).unwrap();
-        let system = systems.of(held.as_fd()).unwrap();
+        let system = systems.file_system_of(held.as_fd()).unwrap();
         assert_eq!(system.mount_point(), Some(mount.as_path()));
         let handle = openat(CWD, directory.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
         Some(Site { directory, handle, systems, system })

@@ -43,7 +43,7 @@ pub(crate) fn this_thread() -> i32 {
 
 /// Confines a thread to `cpus`.
 #[allow(unsafe_code)]
-pub(crate) fn confine(tid: i32, cpus: &CpuSet) -> io::Result<()> {
+pub(crate) fn set_thread_affinity(tid: i32, cpus: &CpuSet) -> io::Result<()> {
     let mask = mask_of(cpus);
     // SAFETY: the kernel reads as many bytes as `mask` has, during the call.
     let answer =
@@ -90,12 +90,12 @@ pub(crate) fn bind_memory(
 
 /// The node of each page of `bytes` (move_pages(2)), one for every 4,096 bytes; `None` for untouched pages.
 pub fn node_of_pages(bytes: &[u8]) -> io::Result<Vec<Option<u32>>> {
-    pages_of(bytes.as_ptr(), bytes.len())
+    query_page_nodes(bytes.as_ptr(), bytes.len())
 }
 
 /// Same as [`node_of_pages`] for memory that other threads may write to: reads none of its bytes.
 #[allow(unsafe_code)]
-pub(crate) fn pages_of(base: *const u8, len: usize) -> io::Result<Vec<Option<u32>>> {
+pub(crate) fn query_page_nodes(base: *const u8, len: usize) -> io::Result<Vec<Option<u32>>> {
     let pages: Vec<*const u8> = (0..len).step_by(PAGE_BYTES).map(|at| base.wrapping_add(at)).collect();
     let mut nodes = Vec::with_capacity(pages.len());
     for pages in pages.chunks(PAGES_PER_CALL) {
@@ -161,7 +161,7 @@ mod tests {
         let allowed = cpus_of(this_thread()).unwrap();
         let last: CpuSet = allowed.iter().last().into_iter().collect();
         std::thread::spawn(move || {
-            confine(this_thread(), &last).unwrap();
+            set_thread_affinity(this_thread(), &last).unwrap();
             assert_eq!(cpus_of(this_thread()).unwrap(), last);
             assert_eq!(rustix::thread::sched_getcpu() as u32, last.first().unwrap());
         })
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn impossible_places_are_refused() {
-        assert!(confine(this_thread(), &CpuSet::from_iter([60_000])).is_err());
-        assert!(confine(this_thread(), &CpuSet::new()).is_err());
+        assert!(set_thread_affinity(this_thread(), &CpuSet::from_iter([60_000])).is_err());
+        assert!(set_thread_affinity(this_thread(), &CpuSet::new()).is_err());
     }
 }

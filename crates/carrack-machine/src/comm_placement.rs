@@ -13,21 +13,25 @@ use crate::topology::Topology;
 
 /// Moves the comm thread of each lane to the node where most of its flows arrive: `arriving` holds the CPUs
 /// of each lane's connections. Returns descriptions of the moves, for people.
-pub fn follow_flows(crew: &EndThreadBindings, topology: &Topology, arriving: &[Vec<u32>]) -> Vec<String> {
+pub fn move_comm_threads_to_flows(
+    crew: &EndThreadBindings,
+    topology: &Topology,
+    arriving: &[Vec<u32>],
+) -> Vec<String> {
     let threads = crew.threads();
     arriving
         .iter()
         .enumerate()
         .filter_map(|(lane, cpus)| {
-            let place = crew.lane(lane).place();
-            let seat = seat_beside(topology, &place, cpus)?;
+            let place = crew.lane(lane).placement();
+            let seat = seat_on_flow_node(topology, &place, cpus)?;
             let comm =
                 threads.iter().find(|thread| thread.lane == lane && thread.duty == ThreadDuty::Comm)?;
             crew.move_thread(comm.tid, &seat).ok()?;
             let (from, to) = (&place.comm.cpus, &seat.cpus);
             Some(format!(
                 "lane {lane}: its flows arrive on CPU {}: the comm thread goes from CPU {from} to {to}",
-                listed(cpus)
+                to_cpu_set(cpus)
             ))
         })
         .collect()
@@ -35,17 +39,17 @@ pub fn follow_flows(crew: &EndThreadBindings, topology: &Topology, arriving: &[V
 
 /// A seat for the comm thread on the node where most of the lane's flows arrive; `None` if it is there
 /// already, or if that is no node of the lane.
-fn seat_beside(topology: &Topology, lane: &LanePlacement, arriving: &[u32]) -> Option<ThreadSeat> {
+fn seat_on_flow_node(topology: &Topology, lane: &LanePlacement, arriving: &[u32]) -> Option<ThreadSeat> {
     let mut flows = vec![0_usize; topology.nodes.len()];
     for &cpu in arriving {
-        if let Some(node) = node_of(topology, cpu) {
+        if let Some(node) = node_of_cpu(topology, cpu) {
             flows[node] += 1;
         }
     }
     // Of nodes with equal counts the first wins: the choice does not depend on the order of the connections.
     let nodes = (0..topology.nodes.len()).filter(|&node| lane.memory.contains(topology.nodes[node].id));
     let node = nodes.rev().max_by_key(|&node| flows[node])?;
-    let sits_at = lane.comm.cpus.first().and_then(|cpu| node_of(topology, cpu));
+    let sits_at = lane.comm.cpus.first().and_then(|cpu| node_of_cpu(topology, cpu));
     if flows[node] == 0 || sits_at == Some(node) {
         return None;
     }
@@ -56,11 +60,11 @@ fn seat_beside(topology: &Topology, lane: &LanePlacement, arriving: &[u32]) -> O
     Some(ThreadSeat { cpus: CpuSet::from_iter([cpu]), ..ThreadSeat::default() })
 }
 
-fn node_of(topology: &Topology, cpu: u32) -> Option<usize> {
+fn node_of_cpu(topology: &Topology, cpu: u32) -> Option<usize> {
     topology.nodes.iter().position(|node| node.cpus.contains(cpu))
 }
 
-fn listed(cpus: &[u32]) -> CpuSet {
+fn to_cpu_set(cpus: &[u32]) -> CpuSet {
     cpus.iter().copied().collect()
 }
 
@@ -127,7 +131,7 @@ mod tests {
             (&[6], None, "another socket's flows are no reason to leave the slots"),
             (&[], None, "no flows"),
         ] {
-            let found = seat_beside(&machine(), &lane, arriving).map(|seat| seat.cpus.to_string());
+            let found = seat_on_flow_node(&machine(), &lane, arriving).map(|seat| seat.cpus.to_string());
             assert_eq!(found.as_deref(), seat, "{why}");
         }
     }

@@ -16,7 +16,7 @@ const OTHERS: u64 = 32;
 const BY_THREAD: u64 = 4;
 
 /// Raises the soft limit to the hard limit, and returns the resulting limit.
-pub fn raise_descriptors() -> u64 {
+pub fn raise_descriptor_limit() -> u64 {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // On failure the soft limit remains.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
@@ -35,19 +35,19 @@ impl DescriptorBudget {
     }
 
     /// Large files that may be open at once, with `each` descriptors each; at least two, at most `most`.
-    pub fn files(self, each: u64, most: usize) -> usize {
+    pub fn open_files_max(self, each: u64, most: usize) -> usize {
         let rest = (self.0 - 2 * self.quarter()).saturating_sub(OTHERS);
-        bounded(rest / each, 2, most)
+        clamp_count(rest / each, 2, most)
     }
 
     /// Directories that a walk may keep open; at least four, at most `most`.
-    pub fn walk(self, most: usize) -> usize {
-        bounded(self.quarter(), 4, most)
+    pub fn walk_directories_max(self, most: usize) -> usize {
+        clamp_count(self.quarter(), 4, most)
     }
 
     /// Threads that may read or write files; at least two, at most `most`.
-    pub fn threads(self, most: usize) -> usize {
-        bounded(self.quarter() / BY_THREAD, 2, most)
+    pub fn io_threads_max(self, most: usize) -> usize {
+        clamp_count(self.quarter() / BY_THREAD, 2, most)
     }
 
     fn quarter(self) -> u64 {
@@ -55,7 +55,7 @@ impl DescriptorBudget {
     }
 }
 
-fn bounded(count: u64, least: usize, most: usize) -> usize {
+fn clamp_count(count: u64, least: usize, most: usize) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX).min(most).max(least)
 }
 
@@ -75,7 +75,11 @@ mod tests {
             (u64::MAX, 128, 512, 64),
         ] {
             let descriptors = DescriptorBudget(limit);
-            let shares = (descriptors.files(6, 128), descriptors.walk(512), descriptors.threads(64));
+            let shares = (
+                descriptors.open_files_max(6, 128),
+                descriptors.walk_directories_max(512),
+                descriptors.io_threads_max(64),
+            );
             assert_eq!(shares, (files, walk, threads), "{limit}");
         }
     }

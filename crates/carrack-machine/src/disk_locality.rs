@@ -23,10 +23,10 @@ pub fn node_of_directory(files: &SysFiles, directory: &Path) -> Option<u32> {
 
 fn node_of_block_device(files: &SysFiles, device: &str, levels: usize) -> Option<u32> {
     if let Some(function) = nic::pci_function(files, device) {
-        return files.value(&format!("{function}/numa_node"));
+        return files.read_value(&format!("{function}/numa_node"));
     }
     let levels = levels.checked_sub(1)?;
-    let below = files.names(&format!("{device}/slaves"))?;
+    let below = files.list_directory(&format!("{device}/slaves"))?;
     let mut nodes =
         below.iter().map(|name| node_of_block_device(files, &format!("{device}/slaves/{name}"), levels));
     let first = nodes.next()??;
@@ -35,7 +35,7 @@ fn node_of_block_device(files: &SysFiles, device: &str, levels: usize) -> Option
 
 /// Assigns items at `nodes` to lanes on `lanes`, and returns the lane of each item. The lanes' counts differ
 /// by at most one; within that bound, items go to lanes that contain their node.
-pub fn deal(nodes: &[Option<u32>], lanes: &[NodeSet]) -> Vec<usize> {
+pub fn assign_to_lanes(nodes: &[Option<u32>], lanes: &[NodeSet]) -> Vec<usize> {
     let room = nodes.len().div_ceil(lanes.len().max(1));
     let mut counts = vec![0; lanes.len()];
     let mut dealt = vec![None; nodes.len()];
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_disk_lies_at_the_node_of_its_function() {
         let root = machine();
-        let files = SysFiles::beneath(root.path());
+        let files = SysFiles::with_root(root.path());
         assert_eq!(nodes_of(&files, ["259:1", "259:2", "259:3"]), [Some(0), Some(0), Some(1)]);
         assert_eq!(
             nodes_of(&files, ["253:0", "253:2"]),
@@ -119,11 +119,11 @@ mod tests {
             nodes.iter().copied().collect()
         }
         let lanes = [on(&[1]), on(&[0])];
-        assert_eq!(deal(&[Some(0), Some(1)], &lanes), [1, 0]);
-        assert_eq!(deal(&[Some(0), Some(0), Some(1), Some(1)], &lanes), [1, 1, 0, 0]);
-        assert_eq!(deal(&[Some(0), Some(0)], &lanes), [1, 0], "both have one");
-        assert_eq!(deal(&[None, Some(1), None], &lanes), [1, 0, 0]);
-        assert_eq!(deal(&[None, None, None], &[on(&[]), on(&[])]), [0, 1, 0]);
-        assert_eq!(deal(&[], &lanes), [0; 0]);
+        assert_eq!(assign_to_lanes(&[Some(0), Some(1)], &lanes), [1, 0]);
+        assert_eq!(assign_to_lanes(&[Some(0), Some(0), Some(1), Some(1)], &lanes), [1, 1, 0, 0]);
+        assert_eq!(assign_to_lanes(&[Some(0), Some(0)], &lanes), [1, 0], "both have one");
+        assert_eq!(assign_to_lanes(&[None, Some(1), None], &lanes), [1, 0, 0]);
+        assert_eq!(assign_to_lanes(&[None, None, None], &[on(&[]), on(&[])]), [0, 1, 0]);
+        assert_eq!(assign_to_lanes(&[], &lanes), [0; 0]);
     }
 }

@@ -89,12 +89,12 @@ impl<S> FifoConditionLock<S> {
     }
 
     /// Changes the state so that one more waiter may proceed, and wakes the front waiter.
-    pub fn release<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
-        self.release_many(1, change)
+    pub fn change_and_wake_one<R>(&self, change: impl FnOnce(&mut S) -> R) -> R {
+        self.change_and_wake_many(1, change)
     }
 
     /// Changes the state so that up to `count` waiters may proceed.
-    pub fn release_many<R>(&self, count: usize, change: impl FnOnce(&mut S) -> R) -> R {
+    pub fn change_and_wake_many<R>(&self, count: usize, change: impl FnOnce(&mut S) -> R) -> R {
         let mut inner = self.lock();
         let result = change(&mut inner.state);
         inner.wakes = inner.wakes.saturating_add(count).min(inner.waiters.len());
@@ -235,7 +235,7 @@ mod tests {
             })
             .collect();
         for i in 0..5 {
-            monitor.release(|count| *count += 1);
+            monitor.change_and_wake_one(|count| *count += 1);
             assert_eq!(arrived.recv().unwrap(), i);
         }
         threads.into_iter().for_each(|t| t.join().unwrap());
@@ -251,7 +251,7 @@ mod tests {
             })
             .collect();
         until(|| monitor.waiter_count() == 8);
-        monitor.release_many(8, |count| *count += 8);
+        monitor.change_and_wake_many(8, |count| *count += 8);
         threads.into_iter().for_each(|t| t.join().unwrap().unwrap());
         assert_eq!(monitor.with(|count| *count), 0);
     }
@@ -264,9 +264,9 @@ mod tests {
             thread::spawn(move || monitor.take(|count| (*count >= 2).then(|| *count = 0)))
         };
         until(|| monitor.waiter_count() == 1);
-        monitor.release(|count| *count += 1);
+        monitor.change_and_wake_one(|count| *count += 1);
         assert_eq!(monitor.try_take(take_one), None);
-        monitor.release(|count| *count += 1);
+        monitor.change_and_wake_one(|count| *count += 1);
         waiting.join().unwrap().unwrap();
     }
 
@@ -346,7 +346,7 @@ mod tests {
                 });
             }
             for i in 0..150 {
-                monitor.release(|count| *count += 1);
+                monitor.change_and_wake_one(|count| *count += 1);
                 if (i + round) % 7 == 0 {
                     thread::yield_now();
                 }
@@ -368,7 +368,7 @@ mod tests {
                 thread::spawn(move || {
                     for _ in 0..2_000 {
                         monitor.take(take_one).unwrap();
-                        monitor.release(|count| *count += 1);
+                        monitor.change_and_wake_one(|count| *count += 1);
                     }
                 })
             })

@@ -28,17 +28,17 @@ mod watch;
 mod zone;
 
 pub use binding::node_of_pages;
-pub use comm_placement::follow_flows;
+pub use comm_placement::move_comm_threads_to_flows;
 pub use cpu_use::CpuUse;
-pub use descriptors::{DescriptorBudget, raise_descriptors};
-pub use disk_locality::{deal, node_of_directory};
+pub use descriptors::{DescriptorBudget, raise_descriptor_limit};
+pub use disk_locality::{assign_to_lanes, node_of_directory};
 pub use fifo_monitor::{ConditionWaitAttempt, FifoConditionLock, FifoMonitorClosed};
 pub use id_set::{BadIdList, CpuIdTypeMarker, CpuSet, IdSet, NodeSet, NumaIdMarker};
 pub use measure::{MemoryMatrix, MemoryMeasureError, measure_memory};
-pub use memory_limit::{MemoryLimit, keep_heaps_few};
+pub use memory_limit::{MemoryLimit, limit_malloc_arenas};
 pub use placement::{
     CostOrigin, EndThreadPlacement, LanePlacement, NumaMemoryCosts, PlacementScheme, ThreadPlacementRequest,
-    ThreadSeat, lanes_wanted, place,
+    ThreadSeat, lanes_wanted, plan_thread_placement,
 };
 pub use pool::{PoolError, Slot, SlotPool};
 pub use region::{MemoryBinding, MemoryPageKind, PoolBacking};
@@ -55,9 +55,9 @@ pub use topology::{
 };
 pub use watch::{
     KernelCountersError, LaneMoveDecision, LanePlacementChange, MachineLoads, NumaNodeLoad, ThreadMove,
-    watch_crew,
+    watch_thread_bindings,
 };
 pub use zone::{
-    CgroupTree, CoreIsolationMode, CoreZoneError, ProtectedCoresGuard, StaleZoneCgroup, repair_zones,
+    CgroupTree, CoreIsolationMode, CoreZoneError, ProtectedCoresGuard, StaleZoneCgroup, remove_stale_zones,
     stale_zones,
 };

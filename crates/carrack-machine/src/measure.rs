@@ -10,7 +10,7 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
-use crate::binding::{confine, this_thread};
+use crate::binding::{set_thread_affinity, this_thread};
 use crate::id_set::{CpuSet, NodeSet};
 use crate::node_memory::NodeMemoryFiles;
 use crate::pool::{PoolError, SlotPool};
@@ -72,7 +72,7 @@ pub fn measure_memory(cpu_sets: &[CpuSet], nodes: &[u32]) -> Result<MemoryMatrix
         latency_ns: unknown,
     };
     for (column, &node) in nodes.iter().enumerate() {
-        let field = MemoryBenchmarkBuffer::on(node)?;
+        let field = MemoryBenchmarkBuffer::on_node(node)?;
         for (row, cpus) in cpu_sets.iter().enumerate() {
             let (read_mb_per_s, latency_ns) = field.measure_from(cpus)?;
             matrix.read_mb_per_s[row][column] = read_mb_per_s;
@@ -88,16 +88,16 @@ struct MemoryBenchmarkBuffer {
 }
 
 impl MemoryBenchmarkBuffer {
-    fn on(node: u32) -> Result<MemoryBenchmarkBuffer, MemoryMeasureError> {
+    fn on_node(node: u32) -> Result<MemoryBenchmarkBuffer, MemoryMeasureError> {
         let nodes = NodeSet::from_iter([node]);
         let bytes = buffer_bytes(&nodes).ok_or(MemoryMeasureError::NoRoom(node))?;
-        let pool = SlotPool::on(&nodes, bytes as u64, bytes)?;
+        let pool = SlotPool::on_nodes(&nodes, bytes as u64, bytes)?;
         let backing = pool.backing();
         if backing.bound != MemoryBinding::Bound {
             return Err(MemoryMeasureError::Elsewhere(node, backing.notes.join("; ")));
         }
         let mut slot = pool.try_lease().expect("a new pool has its one slot");
-        lay_chain(slot.bytes_mut());
+        write_pointer_chain(slot.bytes_mut());
         let found =
             pool.pages_by_node().map_err(|error| MemoryMeasureError::Elsewhere(node, error.to_string()))?;
         if found.keys().any(|&on| on != node) {
@@ -118,9 +118,9 @@ impl MemoryBenchmarkBuffer {
 
 /// Measures on the calling thread.
 fn measure_on(cpus: &CpuSet, bytes: &[u8]) -> io::Result<(f64, f64)> {
-    confine(this_thread(), cpus)?;
-    let read_s = fastest(|| black_box(read_all(bytes)));
-    let chase_s = fastest(|| black_box(chase(bytes, CHASE_STEPS)));
+    set_thread_affinity(this_thread(), cpus)?;
+    let read_s = fastest_seconds(|| black_box(sum_words(bytes)));
+    let chase_s = fastest_seconds(|| black_box(chase_pointers(bytes, CHASE_STEPS)));
     Ok((bytes.len() as f64 / read_s / 1e6, chase_s * 1e9 / CHASE_STEPS as f64))
 }
 
@@ -144,7 +144,7 @@ fn largest_cache_bytes() -> u64 {
 }
 
 /// Seconds of the fastest repetition.
-fn fastest<R>(mut work: impl FnMut() -> R) -> f64 {
+fn fastest_seconds<R>(mut work: impl FnMut() -> R) -> f64 {
     (0..REPETITIONS)
         .map(|_| {
             let start = Instant::now();
@@ -156,7 +156,7 @@ fn fastest<R>(mut work: impl FnMut() -> R) -> f64 {
 }
 
 /// Adds up all words, so that each is read.
-fn read_all(bytes: &[u8]) -> u64 {
+fn sum_words(bytes: &[u8]) -> u64 {
     let mut sums = [0_u64; 8];
     for line in bytes.chunks_exact(LINE_BYTES) {
         for (sum, word) in sums.iter_mut().zip(line.chunks_exact(8)) {
@@ -167,7 +167,7 @@ fn read_all(bytes: &[u8]) -> u64 {
 }
 
 /// Follows the list from the first line.
-fn chase(bytes: &[u8], steps: usize) -> usize {
+fn chase_pointers(bytes: &[u8], steps: usize) -> usize {
     (0..steps).fold(0, |line, _| next_line(bytes, line))
 }
 
@@ -177,7 +177,7 @@ fn next_line(bytes: &[u8], line: usize) -> usize {
 }
 
 /// Links all lines into one cycle.
-fn lay_chain(bytes: &mut [u8]) {
+fn write_pointer_chain(bytes: &mut [u8]) {
     let count = bytes.len() / LINE_BYTES;
     let mut order: Vec<u32> = (0..count as u32).collect();
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
@@ -202,14 +202,14 @@ mod tests {
     #[test]
     fn the_chain_visits_every_line_once() {
         let mut bytes = vec![0; 300 * LINE_BYTES];
-        lay_chain(&mut bytes);
+        write_pointer_chain(&mut bytes);
         let mut seen = std::collections::BTreeSet::new();
         let mut line = 0;
         while seen.insert(line) {
             line = next_line(&bytes, line);
         }
         assert_eq!((seen.len(), line), (300, 0));
-        assert_eq!(chase(&bytes, 300), 0);
+        assert_eq!(chase_pointers(&bytes, 300), 0);
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl MemoryLimit {
     pub fn of_this_process() -> Option<MemoryLimit> {
         static KNOWN: CachedFact<Option<MemoryLimit>> = CachedFact::new(FRESH_FOR);
         KNOWN.get(|| {
-            let files = SysFiles::here();
+            let files = SysFiles::of_this_machine();
             let limits = cgroup_limits(&files).into_iter().chain(resource_limits(&files));
             limits.min_by_key(|limit| limit.free_bytes)
         })
@@ -45,7 +45,7 @@ impl MemoryLimit {
 /// Limits glibc to one heap for all threads if the address space or the memory is limited: each further heap
 /// reserves 64 MiB and keeps the memory that its threads free.
 #[allow(unsafe_code)]
-pub fn keep_heaps_few() {
+pub fn limit_malloc_arenas() {
     #[cfg(target_env = "gnu")]
     if MemoryLimit::of_this_process().is_some_and(|limit| limit.free_bytes < FEW_HEAPS_BYTES) {
         // SAFETY: mallopt(3) takes two integers and may be called at any time.
@@ -85,11 +85,11 @@ static V2: CgroupInterface = CgroupInterface {
 };
 
 fn cgroup_limits(files: &SysFiles) -> Vec<MemoryLimit> {
-    let [groups, mounts] = ["proc/self/cgroup", "proc/self/mountinfo"].map(|path| files.text(path));
+    let [groups, mounts] = ["proc/self/cgroup", "proc/self/mountinfo"].map(|path| files.read_text(path));
     let (Some(groups), Some(mounts)) = (groups, mounts) else { return Vec::new() };
     let mut limits = Vec::new();
     for interface in [&V1, &V2] {
-        for level in levels(interface, &groups, &mounts) {
+        for level in cgroup_directories(interface, &groups, &mounts) {
             limits.extend(limits_at(files, interface, &level));
         }
     }
@@ -97,7 +97,7 @@ fn cgroup_limits(files: &SysFiles) -> Vec<MemoryLimit> {
 }
 
 /// The directories of this process's group and of its ancestors.
-fn levels(interface: &CgroupInterface, groups: &str, mounts: &str) -> Vec<PathBuf> {
+fn cgroup_directories(interface: &CgroupInterface, groups: &str, mounts: &str) -> Vec<PathBuf> {
     let is_v1 = interface.file_system == V1.file_system;
     let group = groups.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -131,7 +131,7 @@ fn limits_at(files: &SysFiles, interface: &CgroupInterface, level: &Path) -> Vec
     let directory = shown.trim_start_matches('/').trim_end_matches('/');
     let limits = interface.limits.iter().filter_map(|name| {
         let path = format!("{directory}/{name}");
-        let limit: u64 = files.value(&path)?;
+        let limit: u64 = files.read_value(&path)?;
         (limit < V1_UNLIMITED_BYTES).then_some((format!("/{path}"), limit))
     });
     let limits: Vec<_> = limits.collect();
@@ -139,7 +139,7 @@ fn limits_at(files: &SysFiles, interface: &CgroupInterface, level: &Path) -> Vec
         return Vec::new();
     }
     let used =
-        used_bytes(&files.text(&format!("{directory}/memory.stat")).unwrap_or_default(), interface.used);
+        used_bytes(&files.read_text(&format!("{directory}/memory.stat")).unwrap_or_default(), interface.used);
     limits
         .into_iter()
         .map(|(origin, limit_bytes)| MemoryLimit {
@@ -161,7 +161,7 @@ fn used_bytes(stat: &str, names: &[&str]) -> u64 {
 
 /// Limits of the address space and the data segment of this process.
 fn resource_limits(files: &SysFiles) -> Vec<MemoryLimit> {
-    let status = files.text("proc/self/status").unwrap_or_default();
+    let status = files.read_text("proc/self/status").unwrap_or_default();
     let limits =
         [(Resource::RLIMIT_AS, "ulimit -v", "VmSize:"), (Resource::RLIMIT_DATA, "ulimit -d", "VmData:")];
     limits
@@ -200,7 +200,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let files = SysFiles::beneath(root.path());
+        let files = SysFiles::with_root(root.path());
         (root, files)
     }
 

@@ -97,7 +97,7 @@ fn dump(kind: u16, body_bytes: usize) -> io::Result<Vec<NetlinkMessage>> {
     let mut messages = Vec::new();
     while messages.len() < MESSAGES_MAX {
         let (_, length) = recv(&socket, &mut buffer[..], RecvFlags::empty())?;
-        let is_last = split(&buffer[..length.min(MESSAGE_BYTES_MAX)], &mut messages)?;
+        let is_last = append_messages(&buffer[..length.min(MESSAGE_BYTES_MAX)], &mut messages)?;
         if is_last || length == 0 {
             break;
         }
@@ -124,7 +124,7 @@ fn request(kind: u16, body_bytes: usize) -> Vec<u8> {
 }
 
 /// Appends the messages of one datagram; returns true at the end of the dump.
-fn split(mut datagram: &[u8], messages: &mut Vec<NetlinkMessage>) -> io::Result<bool> {
+fn append_messages(mut datagram: &[u8], messages: &mut Vec<NetlinkMessage>) -> io::Result<bool> {
     while let (Some(length), Some(kind)) = (u32_at(datagram, 0), u16_at(datagram, 4)) {
         let length = length as usize;
         let Some(payload) = datagram.get(HEADER_BYTES..length) else { break };
@@ -133,7 +133,7 @@ fn split(mut datagram: &[u8], messages: &mut Vec<NetlinkMessage>) -> io::Result<
             ERROR => return Err(error_of(payload)),
             _ => messages.push(NetlinkMessage { kind, payload: payload.to_vec() }),
         }
-        datagram = datagram.get(aligned(length)..).unwrap_or_default();
+        datagram = datagram.get(align_length(length)..).unwrap_or_default();
     }
     Ok(false)
 }
@@ -152,11 +152,11 @@ fn attribute(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
         if u16_at(attributes, 2)? == kind {
             return Some(value);
         }
-        attributes = attributes.get(aligned(length)..)?;
+        attributes = attributes.get(align_length(length)..)?;
     }
 }
 
-fn aligned(length: usize) -> usize {
+fn align_length(length: usize) -> usize {
     length.next_multiple_of(4)
 }
 
@@ -177,7 +177,7 @@ mod tests {
         bytes.extend(kind.to_ne_bytes());
         bytes.resize(HEADER_BYTES, 0);
         bytes.extend(payload);
-        bytes.resize(aligned(bytes.len()), 0);
+        bytes.resize(align_length(bytes.len()), 0);
         bytes
     }
 
@@ -185,7 +185,7 @@ mod tests {
         let mut bytes = ((4 + value.len()) as u16).to_ne_bytes().to_vec();
         bytes.extend(kind.to_ne_bytes());
         bytes.extend(value);
-        bytes.resize(aligned(bytes.len()), 0);
+        bytes.resize(align_length(bytes.len()), 0);
         bytes
     }
 
@@ -202,7 +202,7 @@ mod tests {
     fn a_dump_is_split_into_its_messages() {
         let datagram = [qdisc(2, ROOT, "mq"), qdisc(2, 1, "fq"), message(DONE, &[0; 4])].concat();
         let mut messages = Vec::new();
-        assert!(split(&datagram, &mut messages).unwrap());
+        assert!(append_messages(&datagram, &mut messages).unwrap());
         let qdiscs: Vec<_> = messages.iter().filter_map(qdisc_of).collect();
         let found: Vec<_> = qdiscs.iter().map(|q| (q.interface, q.is_root, &*q.kind)).collect();
         assert_eq!(found, [(2, true, "mq"), (2, false, "fq")]);
@@ -223,7 +223,7 @@ mod tests {
         let whole = [qdisc(2, ROOT, "mq"), qdisc(3, ROOT, "fq")].concat();
         for length in 0..whole.len() {
             let mut messages = Vec::new();
-            assert!(!split(&whole[..length], &mut messages).unwrap());
+            assert!(!append_messages(&whole[..length], &mut messages).unwrap());
             assert!(messages.len() < 2, "{length}");
             for end in 0..length.min(60) {
                 let _ = qdisc_of(&NetlinkMessage { kind: NEW_QDISC, payload: whole[..end].to_vec() });
@@ -231,13 +231,13 @@ mod tests {
         }
         assert_eq!(attribute(&[0, 0, 1, 0, 0, 0], 9), None);
         // A message that claims to be shorter than its header.
-        assert!(!split(&[4, 0, 0, 0, 36, 0, 0, 0], &mut Vec::new()).unwrap());
+        assert!(!append_messages(&[4, 0, 0, 0, 36, 0, 0, 0], &mut Vec::new()).unwrap());
     }
 
     #[test]
     fn a_refusal_is_an_error() {
         let refused = message(ERROR, &(-1i32).to_ne_bytes());
-        let error = split(&refused, &mut Vec::new()).unwrap_err();
+        let error = append_messages(&refused, &mut Vec::new()).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(1));
     }
 

@@ -53,7 +53,7 @@ pub fn nic_of_address(address: IpAddr) -> Option<String> {
 
 /// The interrupts of an interface's queues and their CPUs; empty if not visible.
 pub fn nic_queue_cpus(name: &str) -> Vec<(u32, CpuSet)> {
-    let irqs = queue_irqs(&SysFiles::here(), name);
+    let irqs = queue_irqs(&SysFiles::of_this_machine(), name);
     irqs.into_iter().map(|queue| (queue.irq, queue.cpus().clone())).collect()
 }
 
@@ -91,7 +91,7 @@ fn napi_id(socket: impl AsFd) -> io::Result<u32> {
 pub fn physical_nics(files: &SysFiles, name: &str) -> Vec<String> {
     let mut layer = vec![name.to_string()];
     for _ in 0..LAYERS_MAX {
-        layer = layer.iter().flat_map(|name| beneath(files, name)).collect();
+        layer = layer.iter().flat_map(|name| lower_interfaces(files, name)).collect();
     }
     layer.retain(|name| files.exists(&format!("sys/class/net/{name}/device")));
     layer.sort();
@@ -100,8 +100,8 @@ pub fn physical_nics(files: &SysFiles, name: &str) -> Vec<String> {
 }
 
 /// The lower interfaces of an interface, or itself if it has none.
-fn beneath(files: &SysFiles, name: &str) -> Vec<String> {
-    let names = files.names(&format!("sys/class/net/{name}")).unwrap_or_default();
+fn lower_interfaces(files: &SysFiles, name: &str) -> Vec<String> {
+    let names = files.list_directory(&format!("sys/class/net/{name}")).unwrap_or_default();
     let lower: Vec<String> =
         names.iter().filter_map(|name| name.strip_prefix("lower_")).map(str::to_owned).collect();
     if lower.is_empty() { vec![name.to_string()] } else { lower }
@@ -109,7 +109,9 @@ fn beneath(files: &SysFiles, name: &str) -> Vec<String> {
 
 /// The interrupts of an interface's queues, by number.
 pub fn queue_irqs(files: &SysFiles, name: &str) -> Vec<QueueIrq> {
-    let Some(actions) = files.text("proc/interrupts").map(|text| actions(&text)) else { return Vec::new() };
+    let Some(actions) = files.read_text("proc/interrupts").map(|text| parse_irq_actions(&text)) else {
+        return Vec::new();
+    };
     let mut irqs: Vec<QueueIrq> = physical_nics(files, name)
         .iter()
         .flat_map(|nic| irqs_of(files, nic, &actions))
@@ -126,8 +128,8 @@ pub fn queue_irqs(files: &SysFiles, name: &str) -> Vec<QueueIrq> {
 }
 
 fn irqs_of(files: &SysFiles, nic: &str, actions: &[(u32, String)]) -> Vec<(u32, String)> {
-    let of_device: Option<Vec<u32>> = message_irqs(files, nic);
-    queues_of(
+    let of_device: Option<Vec<u32>> = msi_irqs(files, nic);
+    keep_queue_irqs(
         actions
             .iter()
             .filter(|(irq, action)| match &of_device {
@@ -141,7 +143,7 @@ fn irqs_of(files: &SysFiles, nic: &str, actions: &[(u32, String)]) -> Vec<(u32, 
 
 /// The interrupts of queues; all if the names are not conclusive. A queue with an interrupt for each
 /// direction counts once, by its receive interrupt.
-fn queues_of(irqs: Vec<(u32, String)>) -> Vec<(u32, String)> {
+fn keep_queue_irqs(irqs: Vec<(u32, String)>) -> Vec<(u32, String)> {
     let queues: Vec<_> = irqs.iter().filter(|(_, action)| is_queue(action)).cloned().collect();
     let arriving: Vec<_> = queues.iter().filter(|(_, action)| !action.contains("output")).cloned().collect();
     [arriving, queues].into_iter().find(|found| !found.is_empty()).unwrap_or(irqs)
@@ -153,16 +155,16 @@ fn is_queue(action: &str) -> bool {
 }
 
 /// The MSI interrupts of the PCI function of an interface's device or of the device's parent (virtio).
-fn message_irqs(files: &SysFiles, nic: &str) -> Option<Vec<u32>> {
+fn msi_irqs(files: &SysFiles, nic: &str) -> Option<Vec<u32>> {
     let function = pci_function(files, &format!("sys/class/net/{nic}/device"))?;
-    let names = files.names(&format!("{function}/msi_irqs"))?;
+    let names = files.list_directory(&format!("{function}/msi_irqs"))?;
     Some(names.iter().filter_map(|name| name.parse().ok()).collect())
 }
 
 /// The directory of the PCI function of a device or its parent. Bridges don't count: they have their own
 /// interrupts.
 pub(crate) fn pci_function(files: &SysFiles, device: &str) -> Option<String> {
-    let mut path = files.real(device)?;
+    let mut path = files.resolve_links(device)?;
     loop {
         let (above, name) = path.rsplit_once('/')?;
         if is_pci_address(name) {
@@ -183,15 +185,15 @@ fn is_hex(text: &str) -> bool {
 }
 
 /// Number and last word of the device lines of `/proc/interrupts` (proc(5)).
-fn actions(text: &str) -> Vec<(u32, String)> {
+fn parse_irq_actions(text: &str) -> Vec<(u32, String)> {
     let mut lines = text.lines();
     let cpu_count = lines.next().map_or(0, |head| head.split_whitespace().count());
-    lines.filter_map(|line| action(line, cpu_count)).collect()
+    lines.filter_map(|line| parse_irq_action(line, cpu_count)).collect()
 }
 
 /// ` 38:  0  24144  PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0`; without a handler the last word is
 /// missing.
-fn action(line: &str, cpu_count: usize) -> Option<(u32, String)> {
+fn parse_irq_action(line: &str, cpu_count: usize) -> Option<(u32, String)> {
     let (irq, rest) = line.split_once(':')?;
     let words: Vec<&str> = rest.split_whitespace().skip(cpu_count).collect();
     let action = words.last().filter(|_| words.len() >= 3)?;
@@ -199,7 +201,7 @@ fn action(line: &str, cpu_count: usize) -> Option<(u32, String)> {
 }
 
 fn affinity(files: &SysFiles, irq: u32, name: &str) -> CpuSet {
-    files.value(&format!("proc/irq/{irq}/{name}")).unwrap_or_default()
+    files.read_value(&format!("proc/irq/{irq}/{name}")).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -215,15 +217,15 @@ mod tests {
             \x2038:      0  24144 PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0\n\
             \x2040:      1      2   ITS-MSI 524288 Edge      eth1-rx-0\n\
             NMI:     29     25   Non-maskable interrupts\n";
-        assert_eq!(actions(text), [(38, "virtio2-input.0".into()), (40, "eth1-rx-0".into())]);
-        assert_eq!(actions(""), []);
+        assert_eq!(parse_irq_actions(text), [(38, "virtio2-input.0".into()), (40, "eth1-rx-0".into())]);
+        assert_eq!(parse_irq_actions(""), []);
     }
 
     #[test]
     fn queues_are_told_from_the_rest() {
         fn names(names: &[&str]) -> Vec<String> {
             let irqs = names.iter().enumerate().map(|(irq, name)| (irq as u32, name.to_string()));
-            queues_of(irqs.collect()).into_iter().map(|(_, name)| name).collect()
+            keep_queue_irqs(irqs.collect()).into_iter().map(|(_, name)| name).collect()
         }
         let mlx5 = ["mlx5_async0@pci:0000:81:00.0", "mlx5_comp0@pci:0000:81:00.0"];
         assert_eq!(names(&mlx5), mlx5[1..]);
@@ -259,7 +261,8 @@ mod tests {
         let (far, _) = listener.accept().unwrap();
         near.write_all(b"x").unwrap();
         far.peek(&mut [0]).unwrap();
-        let cpus: CpuSet = SysFiles::here().value("sys/devices/system/cpu/possible").unwrap_or_default();
+        let cpus: CpuSet =
+            SysFiles::of_this_machine().read_value("sys/devices/system/cpu/possible").unwrap_or_default();
         assert!(incoming_cpu(&far).is_some_and(|cpu| cpus.is_empty() || cpus.contains(cpu)));
         // Loopback has no queues.
         assert_eq!(incoming_napi_id(&far), None);

@@ -14,11 +14,11 @@ pub(crate) struct NodeMemoryFiles {
 impl NodeMemoryFiles {
     /// The nodes of this machine.
     pub(crate) fn of_this_machine() -> NodeMemoryFiles {
-        NodeMemoryFiles::at(Path::new("/sys/devices/system/node"))
+        NodeMemoryFiles::with_root(Path::new("/sys/devices/system/node"))
     }
 
     /// The nodes in a copy of sysfs.
-    pub(crate) fn at(root: &Path) -> NodeMemoryFiles {
+    pub(crate) fn with_root(root: &Path) -> NodeMemoryFiles {
         NodeMemoryFiles { root: root.to_path_buf() }
     }
 
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn only_the_wanted_nodes_are_asked() {
         let root = two_nodes();
-        let state = NodeMemoryFiles::at(root.path());
+        let state = NodeMemoryFiles::with_root(root.path());
         fn nodes(ids: &[u32]) -> NodeSet {
             ids.iter().copied().collect()
         }

@@ -27,7 +27,7 @@ pub enum PoolError {
 const PAGE_BYTES: usize = 4096;
 
 /// Number of slots of a pool; `None` for invalid sizes.
-fn indices(pool_bytes: u64, slot_bytes: usize) -> Option<u32> {
+fn count_slots(pool_bytes: u64, slot_bytes: usize) -> Option<u32> {
     if slot_bytes == 0 || !slot_bytes.is_multiple_of(PAGE_BYTES) {
         return None;
     }
@@ -62,14 +62,15 @@ impl WeakPool {
 impl SlotPool {
     /// Reserves `pool_bytes` in slots of `slot_bytes` (a multiple of 4,096), without a binding.
     pub fn new(pool_bytes: u64, slot_bytes: usize) -> Result<SlotPool, PoolError> {
-        SlotPool::on(&NodeSet::new(), pool_bytes, slot_bytes)
+        SlotPool::on_nodes(&NodeSet::new(), pool_bytes, slot_bytes)
     }
 
     /// Reserves memory on `nodes`, as far as the kernel allows ([`PoolBacking`] has the result).
-    pub fn on(nodes: &NodeSet, pool_bytes: u64, slot_bytes: usize) -> Result<SlotPool, PoolError> {
-        let indices = indices(pool_bytes, slot_bytes).ok_or(PoolError::BadSize(pool_bytes, slot_bytes))?;
+    pub fn on_nodes(nodes: &NodeSet, pool_bytes: u64, slot_bytes: usize) -> Result<SlotPool, PoolError> {
+        let indices =
+            count_slots(pool_bytes, slot_bytes).ok_or(PoolError::BadSize(pool_bytes, slot_bytes))?;
         let slot_count = indices as usize;
-        let (region, backing) = MappedRegion::on(nodes, slot_count * slot_bytes)
+        let (region, backing) = MappedRegion::map_on_nodes(nodes, slot_count * slot_bytes)
             .map_err(|error| PoolError::NoMemory(pool_bytes, error))?;
         let (backing, free) = (Mutex::new(backing), FifoConditionLock::new((0..indices).rev().collect()));
         Ok(SlotPool { shared: Arc::new(PoolState { region, slot_bytes, slot_count, backing, free }) })
@@ -193,7 +194,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         let index = self.index;
-        self.shared.free.release(|free| free.push(index));
+        self.shared.free.change_and_wake_one(|free| free.push(index));
     }
 }
 
@@ -253,7 +254,7 @@ mod tests {
     #[test]
     fn bound_memory_lies_on_its_node() {
         let node_0 = NodeSet::from_iter([0]);
-        let pool = SlotPool::on(&node_0, 1 << 20, 64 << 10).unwrap();
+        let pool = SlotPool::on_nodes(&node_0, 1 << 20, 64 << 10).unwrap();
         if pool.backing().bound != MemoryBinding::Bound {
             eprintln!("skipped: {:?}", pool.backing().notes);
             return;
@@ -268,7 +269,7 @@ mod tests {
 
     #[test]
     fn huge_pages_set_aside_are_used() {
-        let pool = SlotPool::on(&NodeSet::from_iter([0]), 2 << 20, 64 << 10).unwrap();
+        let pool = SlotPool::on_nodes(&NodeSet::from_iter([0]), 2 << 20, 64 << 10).unwrap();
         let backing = pool.backing();
         if backing.pages != MemoryPageKind::Huge {
             eprintln!("skipped: {:?}", backing.notes);

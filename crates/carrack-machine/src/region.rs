@@ -105,10 +105,10 @@ unsafe impl Sync for MappedRegion {}
 impl MappedRegion {
     /// Maps `len` bytes (a multiple of the page size) for the threads of these nodes. Without nodes there is
     /// no binding and no extra cost.
-    pub(crate) fn on(nodes: &NodeSet, len: usize) -> io::Result<(MappedRegion, PoolBacking)> {
+    pub(crate) fn map_on_nodes(nodes: &NodeSet, len: usize) -> io::Result<(MappedRegion, PoolBacking)> {
         let mut notes = Vec::new();
         if !nodes.is_empty() {
-            match MappedRegion::explicit_huge(nodes, len) {
+            match MappedRegion::map_explicit_huge_pages(nodes, len) {
                 Ok(found) => return Ok(found),
                 Err(why) => notes.push(format!("no explicit huge pages: {why}")),
             }
@@ -118,7 +118,7 @@ impl MappedRegion {
         let pages = if region.advise_huge_pages() { MemoryPageKind::Advised } else { MemoryPageKind::Plain };
         let locked = region.lock();
         if !locked {
-            notes.push(why_not_locked(len, resource_limit(Resource::RLIMIT_MEMLOCK)));
+            notes.push(lock_failure_text(len, resource_limit(Resource::RLIMIT_MEMLOCK)));
         }
         let backing = PoolBacking { bytes: len, nodes: nodes.clone(), bound, pages, locked, notes };
         Ok((region, backing))
@@ -131,7 +131,7 @@ impl MappedRegion {
 
     /// The node of each page, as in [`binding::node_of_pages`].
     pub(crate) fn node_of_pages(&self) -> io::Result<Vec<Option<u32>>> {
-        binding::pages_of(self.base, self.len)
+        binding::query_page_nodes(self.base, self.len)
     }
 
     /// Moves the memory to other nodes during its use. Pages with device I/O in progress don't move.
@@ -157,7 +157,7 @@ impl MappedRegion {
 
     /// Maps explicit huge pages. All are populated at once: a page missing later would end the process
     /// (SIGBUS). Reserved pages cost other programs nothing.
-    fn explicit_huge(nodes: &NodeSet, len: usize) -> Result<(MappedRegion, PoolBacking), String> {
+    fn map_explicit_huge_pages(nodes: &NodeSet, len: usize) -> Result<(MappedRegion, PoolBacking), String> {
         let wanted = len.div_ceil(HUGE_PAGE_BYTES);
         let free = NodeMemoryFiles::of_this_machine().free_huge_pages(nodes);
         if free < wanted {
@@ -248,7 +248,7 @@ impl Drop for MappedRegion {
     }
 }
 
-fn why_not_locked(len: usize, limit: Option<u64>) -> String {
+fn lock_failure_text(len: usize, limit: Option<u64>) -> String {
     let mib = len.div_ceil(1 << 20);
     match limit {
         Some(limit) if limit < len as u64 => format!(
@@ -269,17 +269,17 @@ mod tests {
 
     #[test]
     fn the_limit_is_explained() {
-        let text = why_not_locked(256 << 20, Some(8 << 20));
+        let text = lock_failure_text(256 << 20, Some(8 << 20));
         assert!(
             text.contains("256 MiB wanted") && text.contains("8192 KiB") && text.contains("limits.conf"),
             "{text}"
         );
-        assert!(why_not_locked(4096, None).contains("refused"));
+        assert!(lock_failure_text(4096, None).contains("refused"));
     }
 
     #[test]
     fn memory_that_wishes_nothing_has_nothing_to_explain_about_nodes() {
-        let (region, backing) = MappedRegion::on(&NodeSet::new(), 8192).unwrap();
+        let (region, backing) = MappedRegion::map_on_nodes(&NodeSet::new(), 8192).unwrap();
         assert_eq!((backing.bound, backing.bytes), (MemoryBinding::Unbound, 8192));
         assert!(!backing.notes.iter().any(|note| note.contains("node")), "{:?}", backing.notes);
         assert_eq!(region.node_of_pages().unwrap(), [None, None], "nothing is touched");
@@ -288,14 +288,16 @@ mod tests {
     #[test]
     fn nobody_is_bound_to_a_node_that_has_too_little() {
         let len = 1 << 46;
-        let Ok((_region, backing)) = MappedRegion::on(&NodeSet::from_iter([0]), len) else { return };
+        let Ok((_region, backing)) = MappedRegion::map_on_nodes(&NodeSet::from_iter([0]), len) else {
+            return;
+        };
         assert_ne!(backing.bound, MemoryBinding::Bound);
         assert!(backing.notes.iter().any(|note| note.contains("MiB available")), "{:?}", backing.notes);
     }
 
     #[test]
     fn a_node_that_does_not_exist_is_refused_step_by_step() {
-        let (_region, backing) = MappedRegion::on(&NodeSet::from_iter([900]), 8192).unwrap();
+        let (_region, backing) = MappedRegion::map_on_nodes(&NodeSet::from_iter([900]), 8192).unwrap();
         assert_eq!(backing.bound, MemoryBinding::FirstTouch);
         assert!(
             backing.notes.iter().any(|note| note.contains("is not bound to node 900")),

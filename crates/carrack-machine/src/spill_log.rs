@@ -92,7 +92,7 @@ impl SpillDataFile {
     }
 
     /// A free record, if there is one.
-    pub fn take(self: &Arc<Self>) -> Option<ReservedSpillSpace> {
+    pub fn try_reserve(self: &Arc<Self>) -> Option<ReservedSpillSpace> {
         let index = self.bitmap().take()?;
         Some(ReservedSpillSpace { log: Arc::clone(self), index })
     }
@@ -117,7 +117,7 @@ impl ReservedSpillSpace {
     /// # Errors
     /// The disk's error; the record's contents are then undefined.
     pub fn write(&self, slot: &[u8], len: usize) -> io::Result<()> {
-        let wanted = self.rounded(len, slot.len())?;
+        let wanted = self.padded_length(len, slot.len())?;
         let mut done = 0;
         while done < wanted {
             match pwrite(&self.log.file, &slot[done..wanted], self.offset() + done as u64) {
@@ -135,7 +135,7 @@ impl ReservedSpillSpace {
     /// # Errors
     /// The disk's error.
     pub fn read(&self, slot: &mut [u8], len: usize) -> io::Result<()> {
-        let wanted = self.rounded(len, slot.len())?;
+        let wanted = self.padded_length(len, slot.len())?;
         let mut done = 0;
         while done < wanted {
             match pread(&self.log.file, &mut slot[done..wanted], self.offset() + done as u64) {
@@ -148,7 +148,7 @@ impl ReservedSpillSpace {
         Ok(())
     }
 
-    fn rounded(&self, len: usize, slot_bytes: usize) -> io::Result<usize> {
+    fn padded_length(&self, len: usize, slot_bytes: usize) -> io::Result<usize> {
         let wanted = len.next_multiple_of(ALIGNMENT);
         if wanted > slot_bytes.min(self.log.record_bytes) {
             return Err(Errno::INVAL.into());
@@ -203,7 +203,7 @@ mod tests {
         let pool = SlotPool::new(128 << 10, 64 << 10).unwrap();
         let (mut slot, mut again) = (pool.lease().unwrap(), pool.lease().unwrap());
         let Some(log) = log(3) else { return };
-        let records: Vec<ReservedSpillSpace> = std::iter::from_fn(|| log.take()).collect();
+        let records: Vec<ReservedSpillSpace> = std::iter::from_fn(|| log.try_reserve()).collect();
         assert_eq!((records.len(), log.free_count()), (3, 0));
         for (i, record) in records.iter().enumerate() {
             slot.bytes_mut().fill(i as u8 + 1);
@@ -215,7 +215,7 @@ mod tests {
         }
         assert!(records[0].write(slot.bytes(), (64 << 10) + 1).is_err(), "that would be another one's");
         drop(records);
-        assert_eq!((log.free_count(), log.take().unwrap().index), (3, 0));
+        assert_eq!((log.free_count(), log.try_reserve().unwrap().index), (3, 0));
     }
 
     #[test]

@@ -16,29 +16,29 @@ pub struct SysFiles {
 
 impl SysFiles {
     /// The files of this machine.
-    pub fn here() -> SysFiles {
-        SysFiles::beneath("/")
+    pub fn of_this_machine() -> SysFiles {
+        SysFiles::with_root("/")
     }
 
     /// The files of another machine in `root`.
-    pub fn beneath(root: impl AsRef<Path>) -> SysFiles {
+    pub fn with_root(root: impl AsRef<Path>) -> SysFiles {
         let root = root.as_ref();
         SysFiles { root: root.canonicalize().unwrap_or_else(|_| root.to_path_buf()) }
     }
 
     /// The trimmed text of a file. `path` is relative to the root, in all functions here.
-    pub fn text(&self, path: &str) -> Option<String> {
+    pub fn read_text(&self, path: &str) -> Option<String> {
         let bytes = fs::read(self.root.join(path)).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_string())
     }
 
     /// Parses the text of a file.
-    pub fn value<T: FromStr>(&self, path: &str) -> Option<T> {
-        self.text(path)?.parse().ok()
+    pub fn read_value<T: FromStr>(&self, path: &str) -> Option<T> {
+        self.read_text(path)?.parse().ok()
     }
 
     /// Sorted names in a directory.
-    pub fn names(&self, path: &str) -> Option<Vec<String>> {
+    pub fn list_directory(&self, path: &str) -> Option<Vec<String>> {
         let entries = fs::read_dir(self.root.join(path)).ok()?;
         let mut names: Vec<String> =
             entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
@@ -52,7 +52,7 @@ impl SysFiles {
     }
 
     /// Resolves links; the result is relative to the root. `None` outside of the root or for a missing file.
-    pub fn real(&self, path: &str) -> Option<String> {
+    pub fn resolve_links(&self, path: &str) -> Option<String> {
         let real = self.root.join(path).canonicalize().ok()?;
         Some(real.strip_prefix(&self.root).ok()?.to_str()?.to_string())
     }
@@ -71,8 +71,11 @@ mod tests {
     #[test]
     fn what_is_not_there_is_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let files = SysFiles::beneath(dir.path());
-        assert_eq!((files.text("a"), files.names("a"), files.real("a")), (None, None, None));
+        let files = SysFiles::with_root(dir.path());
+        assert_eq!(
+            (files.read_text("a"), files.list_directory("a"), files.resolve_links("a")),
+            (None, None, None)
+        );
         assert!(!files.exists("a") && files.write("a", "1").is_err());
     }
 
@@ -83,11 +86,11 @@ mod tests {
         fs::write(dir.path().join("d/n"), "42\n").unwrap();
         std::os::unix::fs::symlink("d/n", dir.path().join("link")).unwrap();
         std::os::unix::fs::symlink("/", dir.path().join("out")).unwrap();
-        let files = SysFiles::beneath(dir.path());
-        assert_eq!((files.value("link"), files.value::<u8>("d")), (Some(42u8), None));
-        assert_eq!((files.real("link").as_deref(), files.real("out")), (Some("d/n"), None));
-        assert_eq!(files.names("").unwrap(), ["d", "link", "out"]);
+        let files = SysFiles::with_root(dir.path());
+        assert_eq!((files.read_value("link"), files.read_value::<u8>("d")), (Some(42u8), None));
+        assert_eq!((files.resolve_links("link").as_deref(), files.resolve_links("out")), (Some("d/n"), None));
+        assert_eq!(files.list_directory("").unwrap(), ["d", "link", "out"]);
         files.write("d/n", "7").unwrap();
-        assert_eq!(files.value("d/n"), Some(7));
+        assert_eq!(files.read_value("d/n"), Some(7));
     }
 }

@@ -1,8 +1,8 @@
 //! The application of a placement (M2, M4, N2, N3): binds the threads and pools of one end.
 //!
 //! An [`EndThreadBindings`] belongs to one source or one sink. Each thread binds itself at its start
-//! ([`LaneCrew::sit`]) and is released at its end; [`LaneCrew::pool`] creates each lane's pool. If the kernel
-//! refuses a seat, the thread gets all CPUs of its lane, or else remains unbound;
+//! ([`LaneCrew::bind_current_thread`]) and is released at its end; [`LaneCrew::create_pool`] creates each
+//! lane's pool. If the kernel refuses a seat, the thread gets all CPUs of its lane, or else remains unbound;
 //! [`EndThreadBindings::notes`] reports the result for each lane. Threads and pools can be moved during a
 //! transfer ([`EndThreadBindings::move_lane`], [`EndThreadBindings::move_thread`]), as the watch does (M5).
 //!
@@ -13,7 +13,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::binding::{confine, cpus_of, this_thread};
+use crate::binding::{cpus_of, set_thread_affinity, this_thread};
 use crate::id_set::CpuSet;
 use crate::placement::{EndThreadPlacement, LanePlacement, PlacementScheme, ThreadSeat};
 use crate::pool::{PoolError, SlotPool, WeakPool};
@@ -157,7 +157,7 @@ impl EndThreadBindings {
     pub fn unbound() -> EndThreadBindings {
         EndThreadBindings::new(EndThreadPlacement {
             scheme: PlacementScheme::Off,
-            lanes: vec![nowhere()],
+            lanes: vec![unbound_placement()],
             reasons: Vec::new(),
         })
     }
@@ -202,7 +202,7 @@ impl EndThreadBindings {
     pub fn move_lane(&self, lane: usize, to: &LanePlacement) -> Result<ThreadMoveResult, ThreadMoveError> {
         let (step, pools) = {
             let mut guard = self.lock(lane).ok_or(ThreadMoveError::NoSuchLane(lane))?;
-            guard.re_place(to, self.shared.home.as_ref())
+            guard.change_placement(to, self.shared.home.as_ref())
         };
         let backings = pools.iter().map(|pool| pool.rebind(&to.memory)).collect();
         Ok(ThreadMoveResult { step, backings })
@@ -233,29 +233,29 @@ pub struct LaneCrew {
 impl LaneCrew {
     /// Binds the calling thread to its seat until the returned value is dropped on the same thread. Each
     /// thread of the lane calls it at its start.
-    pub fn sit(&self, duty: ThreadDuty) -> ThreadBindingGuard {
+    pub fn bind_current_thread(&self, duty: ThreadDuty) -> ThreadBindingGuard {
         let seated = self.crew.shared.home.as_ref().and_then(|home| {
             let mut lane = self.crew.lock(self.lane)?;
             let tid = this_thread();
             let before = cpus_of(tid).ok();
-            lane.sit(tid, duty, home);
+            lane.bind_thread(tid, duty, home);
             Some(ThreadSeatRelease { lane: self.clone(), tid, before })
         });
         ThreadBindingGuard { place: seated, by_one_thread: PhantomData }
     }
 
     /// A pool on the lane's nodes, which moves with the lane.
-    pub fn pool(&self, pool_bytes: u64, slot_bytes: usize) -> Result<SlotPool, PoolError> {
+    pub fn create_pool(&self, pool_bytes: u64, slot_bytes: usize) -> Result<SlotPool, PoolError> {
         let Some(mut lane) = self.crew.lock(self.lane) else { return SlotPool::new(pool_bytes, slot_bytes) };
-        let pool = SlotPool::on(&lane.place.memory, pool_bytes, slot_bytes)?;
+        let pool = SlotPool::on_nodes(&lane.place.memory, pool_bytes, slot_bytes)?;
         lane.pools.retain(|pool| pool.upgrade().is_some());
         lane.pools.push(pool.downgrade());
         Ok(pool)
     }
 
     /// The lane's current placement; unbound if it is not in the placement.
-    pub fn place(&self) -> LanePlacement {
-        self.crew.lock(self.lane).map_or_else(nowhere, |lane| lane.place.clone())
+    pub fn placement(&self) -> LanePlacement {
+        self.crew.lock(self.lane).map_or_else(unbound_placement, |lane| lane.place.clone())
     }
 }
 
@@ -280,7 +280,7 @@ impl Drop for ThreadBindingGuard {
         }
         if let Some(before) = before {
             // This fails only if a cpuset has shrunk meanwhile: then the thread stays bound.
-            let _ = confine(tid, &before);
+            let _ = set_thread_affinity(tid, &before);
         }
     }
 }
@@ -295,13 +295,17 @@ impl LaneBindingState {
         }
     }
 
-    fn sit(&mut self, tid: i32, duty: ThreadDuty, home: &CpuSet) {
-        let (step, cpus) = self.settle(tid, &seat_of(&self.place, duty), home);
+    fn bind_thread(&mut self, tid: i32, duty: ThreadDuty, home: &CpuSet) {
+        let (step, cpus) = self.bind_or_fall_back(tid, &seat_of(&self.place, duty), home);
         self.taken.seat += usize::from(step == BindingLevel::Seat);
         self.threads.push(BoundThread { tid, duty, cpus });
     }
 
-    fn re_place(&mut self, to: &LanePlacement, home: Option<&CpuSet>) -> (BindingLevel, Vec<SlotPool>) {
+    fn change_placement(
+        &mut self,
+        to: &LanePlacement,
+        home: Option<&CpuSet>,
+    ) -> (BindingLevel, Vec<SlotPool>) {
         let LanePlacement { socket, memory, master, comm, io, nic: _, disks: _ } = to.clone();
         self.place = LanePlacement { socket, memory, master, comm, io, ..self.place.clone() };
         let threads: Vec<(i32, ThreadDuty)> =
@@ -321,23 +325,25 @@ impl LaneBindingState {
         if let Some(seat) = seat_of_mut(&mut self.place, duty) {
             *seat = to.clone();
         }
-        let (step, cpus) = self.settle(tid, to, home?);
+        let (step, cpus) = self.bind_or_fall_back(tid, to, home?);
         self.threads[position].cpus = cpus;
         Some(step)
     }
 
     /// Binds a thread to its seat, or else to its lane's CPUs, or else not at all; returns the result and the
     /// CPUs.
-    fn settle(&mut self, tid: i32, seat: &ThreadSeat, home: &CpuSet) -> (BindingLevel, CpuSet) {
-        let Err(error) = settle_on(tid, seat, home) else { return (BindingLevel::Seat, seat.cpus.clone()) };
+    fn bind_or_fall_back(&mut self, tid: i32, seat: &ThreadSeat, home: &CpuSet) -> (BindingLevel, CpuSet) {
+        let Err(error) = apply_seat_affinity(tid, seat, home) else {
+            return (BindingLevel::Seat, seat.cpus.clone());
+        };
         let refused = format!("CPU {} refused: {error}", seat.cpus);
         let lane_cpus = self.place.cpus();
-        if confine(tid, &lane_cpus).is_ok() {
-            count(&mut self.taken.lane, refused);
+        if set_thread_affinity(tid, &lane_cpus).is_ok() {
+            count_fallback(&mut self.taken.lane, refused);
             return (BindingLevel::Lane, lane_cpus);
         }
-        let _ = confine(tid, home);
-        count(&mut self.taken.unbound, refused);
+        let _ = set_thread_affinity(tid, home);
+        count_fallback(&mut self.taken.unbound, refused);
         (BindingLevel::Unbound, CpuSet::new())
     }
 
@@ -345,13 +351,16 @@ impl LaneBindingState {
         let mut notes = Vec::new();
         let (cpus, taken) = (self.place.cpus(), &self.taken);
         if taken.seat > 0 {
-            notes.push(format!("lane {i}: {} on planned CPUs ({cpus})", threads(taken.seat)));
+            notes.push(format!("lane {i}: {} on planned CPUs ({cpus})", thread_count_text(taken.seat)));
         }
         if let Some((times, why)) = &taken.lane {
-            notes.push(format!("lane {i}: {} on any CPU of the lane ({cpus}): {why}", threads(*times)));
+            notes.push(format!(
+                "lane {i}: {} on any CPU of the lane ({cpus}): {why}",
+                thread_count_text(*times)
+            ));
         }
         if let Some((times, why)) = &taken.unbound {
-            notes.push(format!("lane {i}: {} where the kernel likes: {why}", threads(*times)));
+            notes.push(format!("lane {i}: {} where the kernel likes: {why}", thread_count_text(*times)));
         }
         for backing in self.pools.iter().filter_map(WeakPool::upgrade).map(|pool| pool.backing()) {
             if !backing.nodes.is_empty() {
@@ -363,20 +372,20 @@ impl LaneBindingState {
     }
 }
 
-fn settle_on(tid: i32, seat: &ThreadSeat, home: &CpuSet) -> io::Result<()> {
+fn apply_seat_affinity(tid: i32, seat: &ThreadSeat, home: &CpuSet) -> io::Result<()> {
     // A new thread inherits the CPUs of its creator: an unbound thread must be reset.
-    confine(tid, if seat.cpus.is_empty() { home } else { &seat.cpus })
+    set_thread_affinity(tid, if seat.cpus.is_empty() { home } else { &seat.cpus })
 }
 
-fn count(step: &mut Option<(usize, String)>, why: String) {
+fn count_fallback(step: &mut Option<(usize, String)>, why: String) {
     step.get_or_insert((0, why)).0 += 1;
 }
 
-fn threads(count: usize) -> String {
+fn thread_count_text(count: usize) -> String {
     if count == 1 { "1 thread".to_string() } else { format!("{count} threads") }
 }
 
-fn nowhere() -> LanePlacement {
+fn unbound_placement() -> LanePlacement {
     LanePlacement {
         socket: 0,
         memory: Default::default(),
@@ -422,7 +431,7 @@ mod tests {
     }
 
     fn lane(master: ThreadSeat, comm: ThreadSeat, io: Vec<ThreadSeat>) -> LanePlacement {
-        LanePlacement { memory: NodeSet::from_iter([0]), master, comm, io, ..nowhere() }
+        LanePlacement { memory: NodeSet::from_iter([0]), master, comm, io, ..unbound_placement() }
     }
 
     fn crew(lane: LanePlacement) -> EndThreadBindings {
@@ -441,7 +450,7 @@ mod tests {
     fn cpus_seated(crew: &EndThreadBindings, duty: ThreadDuty) -> (Vec<u32>, Vec<u32>) {
         let lane = crew.lane(0);
         thread::spawn(move || {
-            let seated = lane.sit(duty);
+            let seated = lane.bind_current_thread(duty);
             let meanwhile = allowed();
             drop(seated);
             (meanwhile, allowed())
@@ -485,7 +494,7 @@ mod tests {
         let crew = crew(lane(ThreadSeat::default(), on(&[all[0]]), vec![]));
         let inner = crew.clone();
         let made = thread::spawn(move || {
-            let _seated = inner.lane(0).sit(ThreadDuty::Comm);
+            let _seated = inner.lane(0).bind_current_thread(ThreadDuty::Comm);
             (allowed(), cpus_seated(&inner, ThreadDuty::Master(0)).0)
         });
         assert_eq!(made.join().unwrap(), (vec![all[0]], all));
@@ -494,11 +503,11 @@ mod tests {
     #[test]
     fn an_unbound_crew_remembers_nobody() {
         let crew = EndThreadBindings::unbound();
-        let _seated = crew.lane(0).sit(ThreadDuty::Comm);
+        let _seated = crew.lane(0).bind_current_thread(ThreadDuty::Comm);
         assert_eq!((crew.threads(), crew.lane_count()), (vec![], 1));
-        let pool = crew.lane(0).pool(8192, 4096).unwrap();
+        let pool = crew.lane(0).create_pool(8192, 4096).unwrap();
         assert_eq!(pool.backing().bound, crate::MemoryBinding::Unbound);
-        assert_eq!(crew.lane(7).place(), nowhere(), "a lane that was not planned");
+        assert_eq!(crew.lane(7).placement(), unbound_placement(), "a lane that was not planned");
         let told = crew.notes();
         assert!(told.iter().all(|note| note.contains("locked")), "only what is wrong: {told:?}");
     }
@@ -508,8 +517,8 @@ mod tests {
         let all = allowed();
         let (first, last) = (all[0], all[all.len() - 1]);
         let crew = crew(lane(on(&[first]), on(&[first]), vec![on(&[first])]));
-        let pool = crew.lane(0).pool(64 << 10, 4096).unwrap();
-        let seated = crew.lane(0).sit(ThreadDuty::Io(0));
+        let pool = crew.lane(0).create_pool(64 << 10, 4096).unwrap();
+        let seated = crew.lane(0).bind_current_thread(ThreadDuty::Io(0));
         assert_eq!(crew.threads()[0].cpus, on(&[first]).cpus);
 
         let to = LanePlacement {

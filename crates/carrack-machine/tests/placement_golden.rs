@@ -8,7 +8,7 @@ mod common;
 use std::fmt::Write;
 
 use carrack_machine::{
-    EndThreadPlacement, PlacementScheme, ThreadPlacementRequest, ThreadSeat, Topology, place,
+    EndThreadPlacement, PlacementScheme, ThreadPlacementRequest, ThreadSeat, Topology, plan_thread_placement,
 };
 use common::fixture;
 
@@ -45,7 +45,7 @@ fn tree(topology: &Topology, placement: &EndThreadPlacement) -> String {
 
 #[track_caller]
 fn assert_golden(name: &str, topology: &Topology, request: &ThreadPlacementRequest) {
-    let found = tree(topology, &place(topology, request));
+    let found = tree(topology, &plan_thread_placement(topology, request));
     let path = common::path(&format!("golden/{name}.txt"));
     if std::env::var_os("CARRACK_UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, &found).unwrap();

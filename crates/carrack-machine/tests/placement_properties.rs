@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use carrack_machine::{
     CpuSet, EndThreadPlacement, LanePlacement, PlacementScheme, ThreadPlacementRequest, ThreadSeat, Topology,
-    lanes_wanted, place,
+    lanes_wanted, plan_thread_placement,
 };
 use carrack_model::limits::LANE_IO_THREADS_MIN;
 use proptest::prelude::*;
@@ -91,8 +91,8 @@ proptest! {
 
     #[test]
     fn it_is_what_was_asked_for((topology, request) in case()) {
-        let placement = place(topology, &request);
-        prop_assert_eq!(&placement, &place(topology, &request), "twice the same");
+        let placement = plan_thread_placement(topology, &request);
+        prop_assert_eq!(&placement, &plan_thread_placement(topology, &request), "twice the same");
         prop_assert_eq!(placement.lanes.len(), lanes_wanted(topology, &request));
         prop_assert!(placement.scheme != PlacementScheme::Auto && !placement.reasons.is_empty());
         if topology.nodes_with_cores() == 1 {
@@ -109,7 +109,7 @@ proptest! {
 
     #[test]
     fn everything_is_inside_the_allowed_set((topology, request) in case()) {
-        let placement = place(topology, &request);
+        let placement = plan_thread_placement(topology, &request);
         for lane in &placement.lanes {
             prop_assert!(lane.memory.is_subset(&topology.node_ids()));
             prop_assert!(lane.socket < topology.sockets.len());
@@ -125,7 +125,7 @@ proptest! {
 
     #[test]
     fn threads_and_buffer_of_a_lane_lie_together((topology, request) in case()) {
-        let placement = place(topology, &request);
+        let placement = plan_thread_placement(topology, &request);
         prop_assume!(is_bound(&placement));
         for lane in &placement.lanes {
             let node = |seat: &ThreadSeat| topology.cores[core_of(topology, seat)].node;
@@ -139,7 +139,7 @@ proptest! {
     /// With no more lanes than sockets, a lane has its socket's cores for itself.
     #[test]
     fn no_core_is_used_twice_before_all_were_used_once((topology, request) in case()) {
-        let placement = place(topology, &ThreadPlacementRequest { lanes: None, ..request });
+        let placement = plan_thread_placement(topology, &ThreadPlacementRequest { lanes: None, ..request });
         prop_assume!(is_bound(&placement));
         for lane in &placement.lanes {
             let used: Vec<usize> = lane.io.iter().map(|seat| core_of(topology, seat)).collect();
@@ -163,7 +163,7 @@ proptest! {
     /// The difference is one at most, as long as the emptier node has a core left that was used less.
     #[test]
     fn io_threads_are_spread_evenly_over_a_lanes_nodes((topology, request) in case()) {
-        let placement = place(topology, &ThreadPlacementRequest { lanes: None, ..request });
+        let placement = plan_thread_placement(topology, &ThreadPlacementRequest { lanes: None, ..request });
         prop_assume!(is_bound(&placement));
         for lane in &placement.lanes {
             let all = cores_of(topology, lane);
@@ -186,7 +186,7 @@ proptest! {
 
     #[test]
     fn lanes_are_disjoint_where_cores_suffice((topology, request) in case()) {
-        let placement = place(topology, &request);
+        let placement = plan_thread_placement(topology, &request);
         prop_assume!(is_bound(&placement));
         let used: Vec<BTreeSet<usize>> =
             placement.lanes.iter().map(|lane| cores_used(topology, lane)).collect();
@@ -213,7 +213,7 @@ proptest! {
 
     #[test]
     fn first_threads_of_cores_are_used_before_second_ones((topology, request) in case()) {
-        let placement = place(topology, &request);
+        let placement = plan_thread_placement(topology, &request);
         prop_assume!(is_bound(&placement));
         let mut used: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
         for seat in placement.lanes.iter().flat_map(seats) {

@@ -211,7 +211,7 @@ proptest! {
         if let Ok(topology) = Topology::from_xml(&pieces.join("\""), name) {
             prop_assert!(is_sound(&topology), "{topology:?}");
             let request = carrack_machine::ThreadPlacementRequest { io_threads: 9, ..Default::default() };
-            prop_assert!(!carrack_machine::place(&topology, &request).lanes.is_empty());
+            prop_assert!(!carrack_machine::plan_thread_placement(&topology, &request).lanes.is_empty());
         }
     }
 

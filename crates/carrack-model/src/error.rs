@@ -129,7 +129,7 @@ impl FailureKind {
     }
 
     /// The use of another run without any other change.
-    pub fn retry(self) -> RetryAdvice {
+    pub fn retry_advice(self) -> RetryAdvice {
         match self {
             FailureKind::Changed | FailureKind::Corrupt | FailureKind::ReadError => RetryAdvice::Now,
             FailureKind::BadName

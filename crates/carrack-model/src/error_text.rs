@@ -7,7 +7,7 @@ const NUMBER: &str = " (os error ";
 
 /// Returns the text of an error without the numbers of the system. The error is an `io::Error`, an `Errno`,
 /// or contains such errors.
-pub fn plain(error: &dyn Display) -> String {
+pub fn text_without_errno(error: &dyn Display) -> String {
     let mut text = error.to_string();
     let mut from = 0;
     while let Some(start) = text[from..].find(NUMBER).map(|start| from + start) {
@@ -31,12 +31,12 @@ mod tests {
 
     #[test]
     fn the_numbers_go_and_the_rest_stays() {
-        assert_eq!(plain(&io::Error::from_raw_os_error(13)), "Permission denied");
+        assert_eq!(text_without_errno(&io::Error::from_raw_os_error(13)), "Permission denied");
         let nested = format!("a: {}; b", io::Error::from_raw_os_error(2));
-        assert_eq!(plain(&nested), "a: No such file or directory; b");
+        assert_eq!(text_without_errno(&nested), "a: No such file or directory; b");
         for kept in ["", "x (os error )", "x (os error 5", "(os error 5)", "é (os error"] {
-            assert_eq!(plain(&kept), kept);
+            assert_eq!(text_without_errno(&kept), kept);
         }
-        assert_eq!(plain(&"x (os error  (os error 7)"), "x (os error ");
+        assert_eq!(text_without_errno(&"x (os error  (os error 7)"), "x (os error ");
     }
 }

@@ -1,8 +1,8 @@
 //! Metadata beyond mode and time, kept on request (`carrack cp --archive`): owner, extended attributes and
 //! access control lists.
 //!
-//! [`ExtraMetadata::tags`] and [`ExtraMetadata::keep`] encode and decode one format: `docs/formats/wire.md`,
-//! extras 3, 5, 11, 13 and 135.
+//! [`ExtraMetadata::encode_tags`] and [`ExtraMetadata::decode_tag`] encode and decode one format:
+//! `docs/formats/wire.md`, extras 3, 5, 11, 13 and 135.
 
 use std::sync::Arc;
 
@@ -124,7 +124,7 @@ impl ExtraMetadata {
     }
 
     /// Encodes the metadata: calls `put` with each tag and value.
-    pub fn tags(&self, mut put: impl FnMut(u8, &[u8])) {
+    pub fn encode_tags(&self, mut put: impl FnMut(u8, &[u8])) {
         if self.user.is_some() || self.group.is_some() {
             let mut value = vec![0];
             for (account, bit) in [(&self.user, HAS_USER), (&self.group, HAS_GROUP)] {
@@ -156,32 +156,32 @@ impl ExtraMetadata {
     /// Bytes of all tags, with `head_bytes` for each in front of its value.
     pub fn tag_bytes(&self, head_bytes: usize) -> usize {
         let mut bytes = 0;
-        self.tags(|_, value| bytes += head_bytes + value.len());
+        self.encode_tags(|_, value| bytes += head_bytes + value.len());
         bytes
     }
 
-    /// Returns true for a tag of [`ExtraMetadata::tags`].
-    pub fn knows(tag: u8) -> bool {
+    /// Returns true for a tag of [`ExtraMetadata::encode_tags`].
+    pub fn is_known_tag(tag: u8) -> bool {
         matches!(tag, TAG_OWNER | TAG_ATTRIBUTE | TAG_ALL_TOLD | TAG_FLAGS | TAG_SAME_AS)
     }
 
-    /// Decodes a value of [`ExtraMetadata::tags`]; returns false for an unknown tag.
+    /// Decodes a value of [`ExtraMetadata::encode_tags`]; returns false for an unknown tag.
     ///
     /// # Errors
     /// The value does not fit its tag.
-    pub fn keep(&mut self, tag: u8, value: &[u8]) -> Result<bool, ExtraMetadataError> {
+    pub fn decode_tag(&mut self, tag: u8, value: &[u8]) -> Result<bool, ExtraMetadataError> {
         match tag {
-            TAG_OWNER => self.keep_owner(value).ok_or(ExtraMetadataError)?,
+            TAG_OWNER => self.decode_owner(value).ok_or(ExtraMetadataError)?,
             TAG_ATTRIBUTE => self.attributes.push(attribute_of(value).ok_or(ExtraMetadataError)?),
-            TAG_ALL_TOLD => self.all_told = all_told_of(value).ok_or(ExtraMetadataError)?,
-            TAG_FLAGS => self.flags = Some(FileFlags::of_bytes(value).ok_or(ExtraMetadataError)?),
-            TAG_SAME_AS => self.same_as = Some(same_as_of(value).ok_or(ExtraMetadataError)?),
+            TAG_ALL_TOLD => self.all_told = decode_complete_kinds(value).ok_or(ExtraMetadataError)?,
+            TAG_FLAGS => self.flags = Some(FileFlags::from_bytes(value).ok_or(ExtraMetadataError)?),
+            TAG_SAME_AS => self.same_as = Some(decode_hard_link_target(value).ok_or(ExtraMetadataError)?),
             _ => return Ok(false),
         }
         Ok(true)
     }
 
-    fn keep_owner(&mut self, value: &[u8]) -> Option<()> {
+    fn decode_owner(&mut self, value: &[u8]) -> Option<()> {
         let (&which, mut rest) = value.split_first()?;
         for (account, bit) in [(&mut self.user, HAS_USER), (&mut self.group, HAS_GROUP)] {
             if which & bit == 0 {
@@ -215,12 +215,12 @@ fn attribute_of(bytes: &[u8]) -> Option<ExtendedAttribute> {
     is_good.then(|| ExtendedAttribute { name: name.into(), value: value.into() })
 }
 
-fn all_told_of(bytes: &[u8]) -> Option<CompleteAttributeKinds> {
+fn decode_complete_kinds(bytes: &[u8]) -> Option<CompleteAttributeKinds> {
     let [bits] = bytes else { return None };
     Some(CompleteAttributeKinds { attributes: bits & ALL_ATTRIBUTES != 0, acls: bits & ALL_ACLS != 0 })
 }
 
-fn same_as_of(bytes: &[u8]) -> Option<HardLinkTarget> {
+fn decode_hard_link_target(bytes: &[u8]) -> Option<HardLinkTarget> {
     let (size, path) = bytes.split_first_chunk::<8>()?;
     let path = RelPath::new(path).ok().filter(|path| !path.is_root())?;
     Some(HardLinkTarget { path, size: u64::from_le_bytes(*size) })
@@ -286,17 +286,17 @@ impl KeptMetadata {
     }
 
     /// Returns true if this device, pipe or socket is created at the sink.
-    pub fn has(self, special: &SpecialFile) -> bool {
+    pub fn keeps_special(self, special: &SpecialFile) -> bool {
         if special.is_device() { self.devices } else { self.specials }
     }
 
     /// The kinds that both keep.
-    pub fn and(self, other: KeptMetadata) -> KeptMetadata {
+    pub fn intersection(self, other: KeptMetadata) -> KeptMetadata {
         KeptMetadata::from_bits(self.bits() & other.bits())
     }
 
     /// Lists the kinds that `other` does not keep, in words; empty if it keeps all.
-    pub fn lacking_in(self, other: KeptMetadata) -> String {
+    pub fn kinds_missing_in(self, other: KeptMetadata) -> String {
         let lacking = KeptMetadata::from_bits(self.bits() & !other.bits());
         let words = [
             "owners",
@@ -366,8 +366,8 @@ mod tests {
 
     fn through(extras: &ExtraMetadata) -> ExtraMetadata {
         let mut read = ExtraMetadata::default();
-        extras.tags(|tag, value| {
-            assert_eq!((ExtraMetadata::knows(tag), read.keep(tag, value)), (true, Ok(true)))
+        extras.encode_tags(|tag, value| {
+            assert_eq!((ExtraMetadata::is_known_tag(tag), read.decode_tag(tag, value)), (true, Ok(true)))
         });
         read
     }
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(through(&group_only), group_only);
         assert_eq!(through(&ExtraMetadata::default()), ExtraMetadata::default());
         let mut bytes = 0;
-        whole.tags(|_, value| bytes += 4 + value.len());
+        whole.encode_tags(|_, value| bytes += 4 + value.len());
         assert_eq!(whole.tag_bytes(4), bytes);
     }
 
@@ -394,27 +394,27 @@ mod tests {
             same_as: None,
             ..example()
         };
-        extras.tags(|_, value| owner = value.to_vec());
+        extras.encode_tags(|_, value| owner = value.to_vec());
         assert_eq!(owner, b"\x03\x07\0\0\0\x05alice\xff\xff\xff\xff\x04data");
     }
 
     #[test]
     fn what_is_no_extra_is_refused() {
         let mut extras = ExtraMetadata::default();
-        assert_eq!(extras.keep(1, b""), Ok(false));
+        assert_eq!(extras.decode_tag(1, b""), Ok(false));
         for bad in [&b""[..], b"\x01", b"\x01\0\0\0\0", b"\x01\0\0\0\0\x02a", b"\x08", b"\x00\x00"] {
-            assert_eq!(extras.keep(TAG_OWNER, bad), Err(ExtraMetadataError), "{bad:?}");
+            assert_eq!(extras.decode_tag(TAG_OWNER, bad), Err(ExtraMetadataError), "{bad:?}");
         }
-        assert_eq!(extras.keep(TAG_FLAGS, b"1234567"), Err(ExtraMetadataError));
+        assert_eq!(extras.decode_tag(TAG_FLAGS, b"1234567"), Err(ExtraMetadataError));
         for bad in [&b""[..], b"\x01\x00"] {
-            assert_eq!(extras.keep(TAG_ALL_TOLD, bad), Err(ExtraMetadataError));
+            assert_eq!(extras.decode_tag(TAG_ALL_TOLD, bad), Err(ExtraMetadataError));
         }
         let long = [&b"\x01a"[..], &[0; VALUE_BYTES_MAX + 1]].concat();
         for bad in [&b""[..], b"\x00v", b"\x05user", b"\x01\x00", &long] {
-            assert_eq!(extras.keep(TAG_ATTRIBUTE, bad), Err(ExtraMetadataError));
+            assert_eq!(extras.decode_tag(TAG_ATTRIBUTE, bad), Err(ExtraMetadataError));
         }
         for bad in [&b""[..], b"\x01\0\0\0\0\0\0\0", b"\x01\0\0\0\0\0\0\0../a"] {
-            assert_eq!(extras.keep(TAG_SAME_AS, bad), Err(ExtraMetadataError));
+            assert_eq!(extras.decode_tag(TAG_SAME_AS, bad), Err(ExtraMetadataError));
         }
     }
 
@@ -434,9 +434,13 @@ mod tests {
         }
         assert_eq!(KeptMetadata::from_bits(u32::MAX), KeptMetadata::ALL);
         assert_eq!(
-            KeptMetadata::ALL.lacking_in(KeptMetadata { users: true, acls: true, ..KeptMetadata::default() }),
+            KeptMetadata::ALL.kinds_missing_in(KeptMetadata {
+                users: true,
+                acls: true,
+                ..KeptMetadata::default()
+            }),
             "groups, extended attributes, hard links, devices, named pipes and sockets, file flags"
         );
-        assert_eq!(KeptMetadata::ALL.lacking_in(KeptMetadata::ALL), "");
+        assert_eq!(KeptMetadata::ALL.kinds_missing_in(KeptMetadata::ALL), "");
     }
 }

@@ -29,18 +29,18 @@ impl FileFlags {
     }
 
     /// The flags that are set.
-    pub fn set(self) -> u32 {
+    pub fn active(self) -> u32 {
         self.set
     }
 
     /// Restricts the supported flags to `flags`.
-    pub fn among(self, flags: u32) -> FileFlags {
+    pub fn restricted_to(self, flags: u32) -> FileFlags {
         FileFlags::new(self.known & flags, self.set)
     }
 
     /// The flags that prevent changes, and so are set last.
-    pub fn fastening(self) -> FileFlags {
-        self.among(IMMUTABLE | APPEND_ONLY)
+    pub fn write_protecting(self) -> FileFlags {
+        self.restricted_to(IMMUTABLE | APPEND_ONLY)
     }
 
     /// Returns true if a file with the flags `other` needs a change, as far as both ends support the flags.
@@ -55,7 +55,7 @@ impl FileFlags {
     }
 
     /// Decodes the flags of [`FileFlags::to_bytes`]; `None` for a wrong length.
-    pub fn of_bytes(bytes: &[u8]) -> Option<FileFlags> {
+    pub fn from_bytes(bytes: &[u8]) -> Option<FileFlags> {
         let both = u64::from_le_bytes(bytes.try_into().ok()?);
         Some(FileFlags::new(both as u32, (both >> 32) as u32))
     }
@@ -68,11 +68,11 @@ mod tests {
     #[test]
     fn flags_survive_their_bytes_and_others_are_none() {
         let flags = FileFlags::new(IMMUTABLE | NO_DUMP, NO_DUMP | APPEND_ONLY);
-        assert_eq!((flags.known(), flags.set()), (IMMUTABLE | NO_DUMP, NO_DUMP));
+        assert_eq!((flags.known(), flags.active()), (IMMUTABLE | NO_DUMP, NO_DUMP));
         assert_eq!(flags.to_bytes(), [0x50, 0, 0, 0, 0x40, 0, 0, 0]);
-        assert_eq!(FileFlags::of_bytes(&flags.to_bytes()), Some(flags));
-        assert_eq!(FileFlags::of_bytes(&[0xff; 8]), Some(FileFlags::new(ALL, ALL)));
-        assert_eq!(FileFlags::of_bytes(&[0; 7]), None);
+        assert_eq!(FileFlags::from_bytes(&flags.to_bytes()), Some(flags));
+        assert_eq!(FileFlags::from_bytes(&[0xff; 8]), Some(FileFlags::new(ALL, ALL)));
+        assert_eq!(FileFlags::from_bytes(&[0; 7]), None);
     }
 
     #[test]
@@ -80,7 +80,7 @@ mod tests {
         let (all, some) = (FileFlags::new(ALL, IMMUTABLE), FileFlags::new(NO_DUMP, 0));
         assert!(!all.differs_from(some) && !some.differs_from(all));
         assert!(all.differs_from(FileFlags::new(ALL, 0)));
-        assert_eq!(all.fastening().set(), IMMUTABLE);
-        assert_eq!(some.fastening(), FileFlags::default());
+        assert_eq!(all.write_protecting().active(), IMMUTABLE);
+        assert_eq!(some.write_protecting(), FileFlags::default());
     }
 }

@@ -14,7 +14,7 @@ impl FileId {
 
     /// Returns true for an inline-announced file, which the sink commits as soon as it is whole. Such IDs
     /// reach the sink in any order, as objects do.
-    pub fn is_by_itself(self) -> bool {
+    pub fn is_inline_announced(self) -> bool {
         self >= FileId::FIRST_BY_ITSELF
     }
 }

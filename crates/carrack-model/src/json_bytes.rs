@@ -14,7 +14,7 @@ pub trait ByteString: Sized {
     fn bytes(&self) -> &[u8];
 
     /// Creates a value from its bytes.
-    fn of_bytes(bytes: Vec<u8>) -> Self;
+    fn from_bytes(bytes: Vec<u8>) -> Self;
 }
 
 impl ByteString for PathBuf {
@@ -22,7 +22,7 @@ impl ByteString for PathBuf {
         self.as_os_str().as_bytes()
     }
 
-    fn of_bytes(bytes: Vec<u8>) -> PathBuf {
+    fn from_bytes(bytes: Vec<u8>) -> PathBuf {
         OsString::from_vec(bytes).into()
     }
 }
@@ -32,7 +32,7 @@ impl ByteString for Box<[u8]> {
         self
     }
 
-    fn of_bytes(bytes: Vec<u8>) -> Box<[u8]> {
+    fn from_bytes(bytes: Vec<u8>) -> Box<[u8]> {
         bytes.into()
     }
 }
@@ -42,7 +42,7 @@ impl ByteString for Arc<[u8]> {
         self
     }
 
-    fn of_bytes(bytes: Vec<u8>) -> Arc<[u8]> {
+    fn from_bytes(bytes: Vec<u8>) -> Arc<[u8]> {
         bytes.into()
     }
 }
@@ -69,7 +69,7 @@ pub fn serialize<T: ByteString, S: Serializer>(value: &T, serializer: S) -> Resu
 /// # Errors
 /// The value is neither a text nor a list of numbers below 256.
 pub fn deserialize<'de, T: ByteString, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
-    Ok(T::of_bytes(match TextOrNumbers::deserialize(deserializer)? {
+    Ok(T::from_bytes(match TextOrNumbers::deserialize(deserializer)? {
         TextOrNumbers::Text(text) => text.into_owned().into(),
         TextOrNumbers::Numbers(bytes) => bytes.into_owned(),
     }))

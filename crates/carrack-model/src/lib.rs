@@ -33,7 +33,7 @@ pub use checksum::ObjectChecksumAlgorithm;
 pub use durability::{Durability, WriteVerification};
 pub use entry::{CopiedDirectoryPaths, DirectorySection, Entry, EntryKind, Metadata, Timestamp};
 pub use error::{EntryFailure, FailureKind, FailureScope, FailureSide, RetryAdvice};
-pub use error_text::plain;
+pub use error_text::text_without_errno;
 pub use event::{
     LaneReport, LargeFileProgress, LimitingStage, RepeatEffect, ResolvedDestination, SIZE_CLASSES,
     SourceReport, StageFill, TargetReport, TransferEvent, TransferProgress, TransferSummary, UserNotice,

@@ -49,7 +49,7 @@ pub struct SchedulingOptions {
 
 impl SchedulingOptions {
     /// Returns true if any limit is set: then objects are taken one by one, even from a single target.
-    pub fn holds_back(&self) -> bool {
+    pub fn has_limits(&self) -> bool {
         self.rate > 0
             || self.target_rate > 0
             || self.in_flight_max > 0
@@ -58,7 +58,7 @@ impl SchedulingOptions {
 
     /// The scheduling of one of `lanes` lanes: the rates are shared with the others, and the requests in
     /// flight are divided, with at least one for each lane.
-    pub fn of_lane(&self, lanes: usize) -> SchedulingOptions {
+    pub fn per_lane(&self, lanes: usize) -> SchedulingOptions {
         let part = self.in_flight_max / u32::try_from(lanes).unwrap_or(u32::MAX).max(1);
         SchedulingOptions { in_flight_max: if self.in_flight_max == 0 { 0 } else { part.max(1) }, ..*self }
     }
@@ -114,9 +114,9 @@ mod tests {
     fn lanes_have_parts_of_the_requests_at_a_time_and_the_rates_together() {
         let all =
             SchedulingOptions { rate: 7, target_rate: 5, in_flight_max: 5, ..SchedulingOptions::default() };
-        assert_eq!(all.of_lane(2), SchedulingOptions { in_flight_max: 2, ..all });
-        assert_eq!(SchedulingOptions { in_flight_max: 1, ..all }.of_lane(2).in_flight_max, 1);
-        assert_eq!(SchedulingOptions::default().of_lane(2), SchedulingOptions::default());
+        assert_eq!(all.per_lane(2), SchedulingOptions { in_flight_max: 2, ..all });
+        assert_eq!(SchedulingOptions { in_flight_max: 1, ..all }.per_lane(2).in_flight_max, 1);
+        assert_eq!(SchedulingOptions::default().per_lane(2), SchedulingOptions::default());
     }
 
     #[test]

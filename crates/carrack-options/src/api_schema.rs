@@ -21,12 +21,12 @@ impl PartialSchema for TransferOptions {
         for (name, arg) in definitions().filter(|(name, _)| !is_refused_everywhere(name)) {
             // `patterns` and `only` have their contents.
             if !OF_FILES.contains(&name) {
-                object = object.property(name.replace('-', "_"), of_option(name, arg));
+                object = object.property(name.replace('-', "_"), option_schema(name, arg));
             }
         }
         let lines = "Lines of gitignore(5), the last of which counts that matches: what matches is left out, with ! in front taken.";
         let patterns =
-            ArrayBuilder::new().items(of_type(SchemaType::new(Type::String))).description(Some(lines));
+            ArrayBuilder::new().items(typed_schema(SchemaType::new(Type::String))).description(Some(lines));
         object.property("patterns", patterns).into()
     }
 }
@@ -37,11 +37,11 @@ impl ToSchema for TransferOptions {
     }
 }
 
-fn of_type(kind: SchemaType) -> ObjectBuilder {
+fn typed_schema(kind: SchemaType) -> ObjectBuilder {
     ObjectBuilder::new().schema_type(kind)
 }
 
-fn of_option(name: &str, arg: &Arg) -> Schema {
+fn option_schema(name: &str, arg: &Arg) -> Schema {
     let help = arg.get_long_help().or(arg.get_help()).map(ToString::to_string).unwrap_or_default();
     let refused =
         [(SubmissionExecutorKind::Queue, "a machine's queue"), (SubmissionExecutorKind::Fleet, "a fleet")];
@@ -50,10 +50,10 @@ fn of_option(name: &str, arg: &Arg) -> Schema {
         .find_map(|(way, whose)| Some(format!("Not for {whose}: {}.", way.refusal(name)?)));
     let help = [Some(help), refused].into_iter().flatten().collect::<Vec<_>>().join("\n\n");
     if is_switch(arg) {
-        return of_type(SchemaType::new(Type::Boolean)).description(Some(help)).into();
+        return typed_schema(SchemaType::new(Type::Boolean)).description(Some(help)).into();
     }
     if matches!(arg.get_action(), ArgAction::Append) {
-        let texts = of_type(SchemaType::new(Type::String));
+        let texts = typed_schema(SchemaType::new(Type::String));
         return ArrayBuilder::new().items(texts).description(Some(help)).into();
     }
     let names: Vec<Value> =
@@ -61,9 +61,9 @@ fn of_option(name: &str, arg: &Arg) -> Schema {
     let default = arg.get_default_values().first().filter(|value| !value.is_empty());
     let default = default.map(|value| Value::from(value.to_string_lossy()));
     let value = if names.is_empty() {
-        of_type(SchemaType::from_iter([Type::String, Type::Integer]))
+        typed_schema(SchemaType::from_iter([Type::String, Type::Integer]))
     } else {
-        of_type(SchemaType::new(Type::String)).enum_values(Some(names))
+        typed_schema(SchemaType::new(Type::String)).enum_values(Some(names))
     };
     value.default(default).description(Some(help)).into()
 }

@@ -32,11 +32,11 @@ impl TextColour {
 }
 
 /// Returns true if text to this stream gets colour.
-pub fn is_wanted(stream: &impl IsTerminal) -> bool {
-    is_wanted_by(stream.is_terminal(), |name| std::env::var_os(name))
+pub fn wants_colour(stream: &impl IsTerminal) -> bool {
+    wants_colour_with(stream.is_terminal(), |name| std::env::var_os(name))
 }
 
-fn is_wanted_by(is_terminal: bool, variable: impl Fn(&str) -> Option<OsString>) -> bool {
+fn wants_colour_with(is_terminal: bool, variable: impl Fn(&str) -> Option<OsString>) -> bool {
     if variable("NO_COLOR").is_some_and(|value| !value.is_empty()) {
         return false;
     }
@@ -70,7 +70,7 @@ mod tests {
             let value_of = |name: &str| {
                 variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value))
             };
-            let found = [true, false].map(|is_terminal| is_wanted_by(is_terminal, value_of));
+            let found = [true, false].map(|is_terminal| wants_colour_with(is_terminal, value_of));
             assert_eq!(found, [on_terminal, elsewhere], "{variables:?}");
         }
     }

@@ -40,7 +40,7 @@ fn parse(text: &str) -> Result<FabricOption, String> {
 
 impl FabricTransportArgs {
     /// Returns the chosen transport.
-    pub fn wanted(&self) -> FabricWanted {
+    pub fn wanted_fabric(&self) -> FabricWanted {
         self.fabric.0.clone()
     }
 }

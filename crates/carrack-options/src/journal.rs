@@ -81,7 +81,7 @@ impl JournalDurabilityArgs {
     }
 
     /// Returns the sink's check of written data.
-    pub fn verify(&self) -> WriteVerification {
+    pub fn write_verification(&self) -> WriteVerification {
         match self.verify {
             VerifyOptionValue::Object => WriteVerification::Object,
             VerifyOptionValue::Readback => WriteVerification::Readback,

@@ -8,7 +8,7 @@ pub use carrack_model::parse_duration as parse;
 use time::OffsetDateTime;
 
 /// Parses a whole number of seconds above 0, or a lifetime.
-pub fn parse_patience(text: &str) -> Result<Duration, String> {
+pub fn parse_timeout(text: &str) -> Result<Duration, String> {
     let text = text.trim();
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let parsed = if is_number { parse(&format!("{text}s")) } else { parse(text) };
@@ -28,7 +28,7 @@ pub fn now_s() -> i64 {
 }
 
 /// Formats a moment, in seconds since 1970, by RFC 3339 in UTC.
-pub fn show_moment(seconds: i64) -> String {
+pub fn format_moment(seconds: i64) -> String {
     let Ok(moment) = OffsetDateTime::from_unix_timestamp(seconds) else { return format!("{seconds} s") };
     let (hour, minute, second) = moment.to_hms();
     let (year, month, day) = (moment.year(), u8::from(moment.month()), moment.day());
@@ -36,8 +36,8 @@ pub fn show_moment(seconds: i64) -> String {
 }
 
 /// Formats the same to the nanosecond.
-pub fn show_timestamp(time: Timestamp) -> String {
-    let moment = show_moment(time.seconds);
+pub fn format_timestamp(time: Timestamp) -> String {
+    let moment = format_moment(time.seconds);
     match moment.strip_suffix('Z') {
         Some(whole) => format!("{whole}.{:09}Z", time.nanoseconds),
         None => moment,
@@ -51,16 +51,16 @@ mod tests {
     #[test]
     fn patience_is_in_seconds() {
         for (text, seconds) in [("1", 1), (" 90", 90), ("90s", 90), ("5m", 300)] {
-            assert_eq!(parse_patience(text), Ok(Duration::from_secs(seconds)), "{text}");
+            assert_eq!(parse_timeout(text), Ok(Duration::from_secs(seconds)), "{text}");
         }
         for text in ["", "0", "-1", "0s", "1.5", "x", "1 s"] {
-            assert!(parse_patience(text).is_err(), "{text}");
+            assert!(parse_timeout(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn shows_utc() {
-        assert_eq!(show_moment(0), "1970-01-01T00:00:00Z");
-        assert_eq!(show_moment(1_800_000_000), "2027-01-15T08:00:00Z");
+        assert_eq!(format_moment(0), "1970-01-01T00:00:00Z");
+        assert_eq!(format_moment(1_800_000_000), "2027-01-15T08:00:00Z");
     }
 }

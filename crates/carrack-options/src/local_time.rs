@@ -29,11 +29,11 @@ pub fn parse_moment(text: &str) -> Result<i64, String> {
 fn next(minute: u16, now: Timestamp, zone: &TimeZone) -> Option<i64> {
     let today = now.to_zoned(zone.clone()).date();
     let days = (0..=2).filter_map(|days| today.checked_add(days.days()).ok());
-    days.filter_map(|day| at(day, minute, zone)).find(|&at_s| at_s > now.as_second())
+    days.filter_map(|day| local_time_to_unix(day, minute, zone)).find(|&at_s| at_s > now.as_second())
 }
 
 /// Returns seconds since 1970.
-fn at(day: Date, minute: u16, zone: &TimeZone) -> Option<i64> {
+fn local_time_to_unix(day: Date, minute: u16, zone: &TimeZone) -> Option<i64> {
     let (day, minute) = if minute < 24 * 60 { (day, minute) } else { (day.tomorrow().ok()?, 0) };
     let time = Time::new((minute / 60) as i8, (minute % 60) as i8, 0, 0).ok()?;
     Some(zone.to_zoned(day.to_datetime(time)).ok()?.timestamp().as_second())
@@ -47,10 +47,10 @@ pub fn steps(table: &RateTimetable) -> ScheduledRateLimits {
 fn steps_in(table: &RateTimetable, now: Timestamp, zone: &TimeZone) -> ScheduledRateLimits {
     let today = now.to_zoned(zone.clone()).date();
     let days = (-1..AHEAD_DAYS).filter_map(|days| today.checked_add(days.days()).ok());
-    let turns = table.turns();
+    let turns = table.change_minutes();
     let steps =
         days.flat_map(|day| turns.iter().map(move |minute| (day, *minute))).filter_map(|(day, minute)| {
-            let from = Duration::from_secs(u64::try_from(at(day, minute, zone)?).ok()?);
+            let from = Duration::from_secs(u64::try_from(local_time_to_unix(day, minute, zone)?).ok()?);
             let weekday = day.weekday().to_monday_zero_offset();
             Some((from, table.rate(usize::try_from(weekday).ok()?, minute)))
         });
@@ -106,8 +106,8 @@ mod tests {
             ("2027-07-01T05:59:59Z", 1000),
             ("2027-07-01T06:00:00Z", 100),
         ] {
-            assert_eq!(steps.at(Duration::from_secs(of(moment) as u64)), rate, "{moment}");
+            assert_eq!(steps.rate_at(Duration::from_secs(of(moment) as u64)), rate, "{moment}");
         }
-        assert_eq!(steps.most(), 1000);
+        assert_eq!(steps.highest_rate(), 1000);
     }
 }

@@ -22,15 +22,15 @@ pub struct RefusedOption {
     pub fleet: Option<&'static str>,
 }
 
-const fn everywhere(name: &'static str, why: &'static str) -> RefusedOption {
+const fn refused_everywhere(name: &'static str, why: &'static str) -> RefusedOption {
     RefusedOption { name, queue: Some(why), fleet: Some(why) }
 }
 
-const fn in_queue(name: &'static str, why: &'static str) -> RefusedOption {
+const fn refused_in_queue(name: &'static str, why: &'static str) -> RefusedOption {
     RefusedOption { name, queue: Some(why), fleet: None }
 }
 
-const fn in_fleet(name: &'static str, why: &'static str) -> RefusedOption {
+const fn refused_in_fleet(name: &'static str, why: &'static str) -> RefusedOption {
     RefusedOption { name, queue: None, fleet: Some(why) }
 }
 
@@ -47,35 +47,35 @@ const DEALT: &str = "chunks and pairs of movers are a fleet's, and this queue is
 
 /// All options that are refused in some way. Others are carried out everywhere.
 pub const REFUSED: &[RefusedOption] = &[
-    everywhere("targets", OF_THE_MACHINE),
-    everywhere(
+    refused_everywhere("targets", OF_THE_MACHINE),
+    refused_everywhere(
         "sharing",
         "the daemon or mover that carries it out knows who shares targets out; --class says as what",
     ),
-    everywhere("spill", FLASH),
-    everywhere("sink-spill", FLASH),
-    everywhere("spill-budget", FLASH),
-    everywhere("journal-dir", OF_THE_MACHINE),
-    everywhere("no-journal", JOURNAL),
-    everywhere("zone", "cores are kept by who owns the machine"),
-    in_queue("chunk-size", DEALT),
-    in_queue("pairs", DEALT),
-    in_fleet("offset", PART),
-    in_fleet("length", PART),
-    in_fleet("via", "movers make data connections to each other"),
-    in_fleet("ports", "`carrack mover --ports` names them for all its transfers"),
-    in_fleet("connect-from", DIALS),
-    in_fleet("retry", PATIENCE),
-    in_fleet("stall-timeout", PATIENCE),
-    in_fleet("timeout", PATIENCE),
-    in_fleet("stop-at", PATIENCE),
-    in_fleet("lanes", MOVERS),
-    in_fleet("placement", MOVERS),
-    in_fleet(
+    refused_everywhere("spill", FLASH),
+    refused_everywhere("sink-spill", FLASH),
+    refused_everywhere("spill-budget", FLASH),
+    refused_everywhere("journal-dir", OF_THE_MACHINE),
+    refused_everywhere("no-journal", JOURNAL),
+    refused_everywhere("zone", "cores are kept by who owns the machine"),
+    refused_in_queue("chunk-size", DEALT),
+    refused_in_queue("pairs", DEALT),
+    refused_in_fleet("offset", PART),
+    refused_in_fleet("length", PART),
+    refused_in_fleet("via", "movers make data connections to each other"),
+    refused_in_fleet("ports", "`carrack mover --ports` names them for all its transfers"),
+    refused_in_fleet("connect-from", DIALS),
+    refused_in_fleet("retry", PATIENCE),
+    refused_in_fleet("stall-timeout", PATIENCE),
+    refused_in_fleet("timeout", PATIENCE),
+    refused_in_fleet("stop-at", PATIENCE),
+    refused_in_fleet("lanes", MOVERS),
+    refused_in_fleet("placement", MOVERS),
+    refused_in_fleet(
         "contents",
         "files that come in parts would be read as a whole for each of them; a machine's queue has it, and `carrack sync`",
     ),
-    in_fleet("delete-before", DELETION_FIRST),
+    refused_in_fleet("delete-before", DELETION_FIRST),
 ];
 
 impl SubmissionExecutorKind {

@@ -78,8 +78,8 @@ impl SubmittedValues {
     /// # Errors
     /// If options of a sync, or of a part, contradict each other.
     pub fn spec(&self) -> Result<AgreedTransferSpec, UserError> {
-        let (spec, sync) = (self.transfer.spec(), self.sync()?);
-        self.transfer.check_part(sync.is_some(), spec.recursive)?;
+        let (spec, sync) = (self.transfer.spec(), self.sync_rules()?);
+        self.transfer.check_partial_transfer(sync.is_some(), spec.recursive)?;
         Ok(AgreedTransferSpec { recursive: spec.part.is_none(), sync, ..spec })
     }
 
@@ -100,8 +100,8 @@ impl SubmittedValues {
     ///
     /// # Errors
     /// If its options contradict each other.
-    pub fn sync(&self) -> Result<Option<SyncRules>, UserError> {
-        let sync = self.difference.sync()?;
+    pub fn sync_rules(&self) -> Result<Option<SyncRules>, UserError> {
+        let sync = self.difference.sync_rules()?;
         Ok((self.sync || sync != SyncRules::default()).then_some(sync))
     }
 }

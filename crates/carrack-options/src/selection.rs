@@ -104,12 +104,12 @@ impl SelectArgs {
     }
 
     /// Returns an option whose file can be read only once: standard input, or a pipe.
-    pub(crate) fn reads_once(&self) -> Option<&'static str> {
+    pub(crate) fn single_read_option(&self) -> Option<&'static str> {
         let of_patterns = self.patterns.0.iter().any(|pattern| match pattern {
-            PatternOption::From(file) => is_passing(file),
+            PatternOption::From(file) => is_single_read(file),
             PatternOption::Exclude(_) | PatternOption::Include(_) => false,
         });
-        let of_names = self.files_from.as_ref().is_some_and(|file| is_passing(file));
+        let of_names = self.files_from.as_ref().is_some_and(|file| is_single_read(file));
         [("--filter-from", of_patterns), ("--files-from", of_names)]
             .into_iter()
             .find_map(|(option, is_passing)| is_passing.then_some(option))
@@ -133,9 +133,9 @@ impl SelectArgs {
         if sources.len() != 1 {
             return Err(UserError::new(format!("{option} is for one source, a directory")).hint("name one"));
         }
-        let listed = self.files_from.iter().map(|file| listed(file, self.from0));
+        let listed = self.files_from.iter().map(|file| read_path_list(file, self.from0));
         let listed = listed.collect::<Result<Vec<_>, UserError>>()?.concat();
-        let only = self.only.iter().map(|path| beneath("--only", path.as_bytes()));
+        let only = self.only.iter().map(|path| normalize_relative_path("--only", path.as_bytes()));
         listed.into_iter().map(Ok).chain(only).collect::<Result<SelectedPaths, UserError>>().map(Some)
     }
 }
@@ -144,15 +144,15 @@ impl SelectArgs {
 ///
 /// # Errors
 /// If it can't be read, or one of them is not beneath a source.
-pub(crate) fn listed(file: &Path, ends_with_nul: bool) -> Result<Vec<Box<[u8]>>, UserError> {
+pub(crate) fn read_path_list(file: &Path, ends_with_nul: bool) -> Result<Vec<Box<[u8]>>, UserError> {
     let text = read(file).map_err(|error| unreadable("--files-from", file, &error))?;
     let end = if ends_with_nul { 0 } else { b'\n' };
     let paths = text.split(|&byte| byte == end).filter(|path| !path.is_empty());
-    paths.map(|path| beneath("--files-from", path)).collect()
+    paths.map(|path| normalize_relative_path("--files-from", path)).collect()
 }
 
 /// Normalizes a path of the list to the form of the scan.
-fn beneath(option: &str, path: &[u8]) -> Result<Box<[u8]>, UserError> {
+fn normalize_relative_path(option: &str, path: &[u8]) -> Result<Box<[u8]>, UserError> {
     let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
     let parts: Vec<&[u8]> = parts.collect();
     if path.starts_with(b"/") || parts.contains(&&b".."[..]) {
@@ -207,7 +207,7 @@ impl PatternArgs {
 }
 
 /// Returns true if a file can be read only once.
-fn is_passing(file: &Path) -> bool {
+fn is_single_read(file: &Path) -> bool {
     file == Path::new("-") || fs::metadata(file).is_ok_and(|found| !found.is_file())
 }
 

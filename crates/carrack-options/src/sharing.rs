@@ -48,7 +48,7 @@ impl SharingArgs {
     }
 
     /// Returns the meta-server for this end.
-    pub fn sharer(&self) -> &MetaSchedulerChoice {
+    pub fn meta_scheduler(&self) -> &MetaSchedulerChoice {
         &self.sharing
     }
 }

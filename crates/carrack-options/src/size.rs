@@ -15,7 +15,7 @@ pub fn parse_slot(text: &str) -> Result<u32, String> {
     let range = SLOT_BYTES_MIN as u64..=SLOT_BYTES_MAX as u64;
     let bytes_u32 = u32::try_from(bytes).ok().filter(|b| b.is_power_of_two() && range.contains(&bytes));
     bytes_u32.ok_or_else(|| {
-        let (low, high) = (show(*range.start()), show(*range.end()));
+        let (low, high) = (format_size(*range.start()), format_size(*range.end()));
         format!("the object size is a power of two from {low} to {high}, such as 1MiB")
     })
 }
@@ -28,19 +28,19 @@ pub fn check_pool(pool_bytes: u64, slot_bytes: u32) -> Result<(), String> {
     }
     Err(format!(
         "--buffer {} is too small: {SLOT_COUNT_MIN} objects of {} need {}",
-        show(pool_bytes),
-        show(u64::from(slot_bytes)),
-        show(pool_bytes_min)
+        format_size(pool_bytes),
+        format_size(u64::from(slot_bytes)),
+        format_size(pool_bytes_min)
     ))
 }
 
 /// Formats a size for people, in powers of 1,024.
-pub fn show(bytes: u64) -> String {
+pub fn format_size(bytes: u64) -> String {
     ByteSize(bytes).display().iec().to_string()
 }
 
 /// Formats a power of two without a fraction: `4 KiB`.
-pub fn show_short(bytes: u128) -> String {
+pub fn format_power_of_two(bytes: u128) -> String {
     const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let unit = (bytes.max(1).ilog2() / 10).min(UNITS.len() as u32 - 1);
     format!("{} {}", bytes >> (10 * unit), UNITS[unit as usize])

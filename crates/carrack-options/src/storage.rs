@@ -130,7 +130,7 @@ impl StorageIoArgs {
             rate: match &self.bwlimit {
                 None => 0,
                 Some(RateLimitOption::Always(rate)) => *rate,
-                Some(RateLimitOption::ByTime(..)) => self.timetable().map_or(0, |steps| steps.most()),
+                Some(RateLimitOption::ByTime(..)) => self.timetable().map_or(0, |steps| steps.highest_rate()),
             },
             target_rate: self.bwlimit_per_target.unwrap_or(0),
             in_flight_max: self.max_inflight_per_target,
@@ -151,7 +151,7 @@ impl StorageIoArgs {
     }
 
     /// Returns true if released files are read.
-    pub fn recall(&self) -> bool {
+    pub fn should_recall(&self) -> bool {
         self.recall
     }
 }

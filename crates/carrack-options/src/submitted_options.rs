@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use crate::local_time;
 use crate::option_support::{SubmissionExecutorKind, is_refused_everywhere};
 use crate::parsed_options::{SubmittedValues, definition, definitions, is_switch};
-use crate::selection::{PatternArgs, listed};
+use crate::selection::{PatternArgs, read_path_list};
 use crate::sync::{OF_DELETION, SYNC};
 use crate::user_error::UserError;
 
@@ -67,10 +67,10 @@ impl TransferOptions {
     ///
     /// # Errors
     /// The first wrong option, in words.
-    pub fn of_words<S: AsRef<str>>(words: &[S]) -> Result<TransferOptions, UserError> {
+    pub fn from_words<S: AsRef<str>>(words: &[S]) -> Result<TransferOptions, UserError> {
         let words: Vec<String> = words.iter().map(|word| word.as_ref().to_owned()).collect();
         let named = TransferOptions(Map::from_iter([(COPY_OPTIONS.to_owned(), words.into())]));
-        named.settled(crate::lifetime::now_s())
+        named.normalized(crate::lifetime::now_s())
     }
 
     /// Adds an option, which replaces an earlier value.
@@ -91,11 +91,11 @@ impl TransferOptions {
     ///
     /// # Errors
     /// If one of them is unknown.
-    pub fn words(&self) -> Result<Vec<String>, UserError> {
+    pub fn to_arguments(&self) -> Result<Vec<String>, UserError> {
         let mut words = Vec::new();
         for (key, value) in &self.0 {
             match &**key {
-                PATTERNS => words.extend(texts(key, value)?.iter().filter_map(|line| word_of_line(line))),
+                PATTERNS => words.extend(texts(key, value)?.iter().filter_map(|line| pattern_argument(line))),
                 COPY_OPTIONS => words.extend(texts(key, value)?),
                 DEADLINE_MS => {
                     let Some(ms) = value.as_u64() else {
@@ -132,7 +132,7 @@ impl TransferOptions {
     /// # Errors
     /// The first wrong option, in words.
     pub fn values(&self) -> Result<SubmittedValues, UserError> {
-        SubmittedValues::read(&self.words()?)
+        SubmittedValues::read(&self.to_arguments()?)
     }
 
     /// Checks that all options can be carried out in this way.
@@ -140,7 +140,7 @@ impl TransferOptions {
     /// # Errors
     /// The first option that can't, with an alternative.
     pub fn check(&self, way: SubmissionExecutorKind) -> Result<(), UserError> {
-        self.words()?.iter().filter_map(|word| name_of_word(word)).try_for_each(|name| way.check(name))
+        self.to_arguments()?.iter().filter_map(|word| name_of_word(word)).try_for_each(|name| way.check(name))
     }
 
     /// Returns the form for storage: with today's names, and with moments for relative times, so that they
@@ -148,13 +148,13 @@ impl TransferOptions {
     ///
     /// # Errors
     /// The first wrong option, in words.
-    pub fn settled(&self, now_s: i64) -> Result<TransferOptions, UserError> {
+    pub fn normalized(&self, now_s: i64) -> Result<TransferOptions, UserError> {
         let (mut kept, mut lists) = (Map::new(), BTreeMap::<String, Vec<Value>>::new());
         if let Some(retired) = RETIRED.iter().find(|key| self.0.contains_key(**key)) {
             let trouble = UserError::new(format!("there is no option --{} any more", name_of(retired)));
             return Err(trouble.hint("leave it out: a fleet deals chunks on demand"));
         }
-        let words = self.words()?;
+        let words = self.to_arguments()?;
         if words.iter().map(String::len).sum::<usize>() > BYTES_MAX {
             let trouble = UserError::new(format!("more than {BYTES_MAX} bytes of options"));
             return Err(trouble.hint("give fewer of them"));
@@ -171,7 +171,7 @@ impl TransferOptions {
                 (_, Some(value)) if takes_several(name) => {
                     lists.entry(key_of(name)).or_default().push(value.into());
                 }
-                (_, Some(value)) => drop(kept.insert(key_of(name), settled_value(name, value, now_s)?)),
+                (_, Some(value)) => drop(kept.insert(key_of(name), normalized_value(name, value, now_s)?)),
             }
         }
         kept.extend(lists.into_iter().map(|(key, values)| (key, values.into())));
@@ -247,7 +247,7 @@ fn takes_several(name: &str) -> bool {
 }
 
 /// Returns one value of an option as JSON.
-fn settled_value(name: &str, value: &str, now_s: i64) -> Result<Value, UserError> {
+fn normalized_value(name: &str, value: &str, now_s: i64) -> Result<Value, UserError> {
     let moment = match name {
         "newer" => parse_past_moment(value, now_s),
         "deadline" => parse_moment(value, now_s),
@@ -295,7 +295,7 @@ fn add_words(words: &mut Vec<String>, name: &str, value: &Value) -> Result<(), U
 }
 
 /// Returns the option with the effect of a line of gitignore(5); `None` for comments.
-fn word_of_line(line: &str) -> Option<String> {
+fn pattern_argument(line: &str) -> Option<String> {
     let is_pattern = !line.trim_end().is_empty() && !line.starts_with('#');
     is_pattern.then(|| match line.strip_prefix('!') {
         Some(pattern) => format!("--include={pattern}"),
@@ -321,13 +321,13 @@ impl SubmittedArgs {
     /// # Errors
     /// If no submitted transfer can have one of the typed ones, or a file of patterns can't be read.
     pub fn options(&self, way: SubmissionExecutorKind) -> Result<TransferOptions, UserError> {
-        let is_sync = self.asked.iter().any(|asked| asked.is_typed && asked.is_of_sync());
+        let is_sync = self.asked.iter().any(|asked| asked.is_typed && asked.is_sync_option());
         let deletes =
             is_sync && self.asked.iter().any(|asked| ["delete", "delete-before"].contains(&asked.name));
         let mut words = Vec::new();
         for AskedOption { name, arg, values, is_typed, .. } in self.asked.iter().filter(|asked| {
             // A configuration file does not turn a copy into a sync, and is for all ways of copying.
-            let has_sense = !asked.is_of_sync() || is_sync && (deletes || !asked.is_of_deletion());
+            let has_sense = !asked.is_sync_option() || is_sync && (deletes || !asked.is_deletion_option());
             asked.is_typed || has_sense && way.refusal(asked.name).is_none()
         }) {
             if *is_typed && is_refused_everywhere(name) {
@@ -336,22 +336,22 @@ impl SubmittedArgs {
                 return Err(UserError::new(message).hint(way.refusal(name).unwrap_or_default()));
             }
             match (is_switch(arg), *name) {
-                (_, FILES_FROM) => words.extend(self.listed(values)?),
+                (_, FILES_FROM) => words.extend(self.files_from_arguments(values)?),
                 (_, FROM0) => {}
                 (true, _) => words.push(format!("--{name}")),
                 (false, _) => words.extend(values.iter().map(|value| format!("--{name}={value}"))),
             }
         }
-        words.extend(self.patterns.lines()?.iter().filter_map(|line| word_of_line(line)));
-        TransferOptions::of_words(&words)
+        words.extend(self.patterns.lines()?.iter().filter_map(|line| pattern_argument(line)));
+        TransferOptions::from_words(&words)
     }
 
     /// Returns the paths in a file as options: the process that carries the transfer out has no such file.
-    fn listed(&self, files: &[String]) -> Result<Vec<String>, UserError> {
+    fn files_from_arguments(&self, files: &[String]) -> Result<Vec<String>, UserError> {
         let ends_with_nul = self.asked.iter().any(|asked| asked.name == FROM0);
         let mut words = Vec::new();
         for file in files {
-            let paths = listed(Path::new(file), ends_with_nul)?;
+            let paths = read_path_list(Path::new(file), ends_with_nul)?;
             if paths.is_empty() {
                 let trouble = UserError::new(format!("--{FILES_FROM} {file}: there is no path in it"));
                 return Err(trouble.hint("list what is wanted, or leave the option out"));
@@ -397,11 +397,11 @@ impl AskedOption {
         Some(AskedOption { arg, name, values, is_typed })
     }
 
-    fn is_of_deletion(&self) -> bool {
+    fn is_deletion_option(&self) -> bool {
         OF_DELETION.iter().any(|option| option.strip_prefix("--") == Some(self.name))
     }
 
-    fn is_of_sync(&self) -> bool {
+    fn is_sync_option(&self) -> bool {
         self.arg.get_help_heading() == Some(SYNC)
     }
 }
@@ -610,11 +610,11 @@ mod tests {
             "--include=a=b",
             "--streams=4",
         ];
-        let options = TransferOptions::of_words(&words).unwrap();
-        assert_eq!(options.words().unwrap(), words);
+        let options = TransferOptions::from_words(&words).unwrap();
+        assert_eq!(options.to_arguments().unwrap(), words);
         assert_eq!(json(&serde_json::to_string(&options).unwrap()), options);
-        let settled = json(r#"{"newer":"2d","deadline":"1h"}"#).settled(1_000_000).unwrap();
-        assert_eq!(settled.words().unwrap(), ["--deadline=@1003600", "--newer=@827200"]);
+        let settled = json(r#"{"newer":"2d","deadline":"1h"}"#).normalized(1_000_000).unwrap();
+        assert_eq!(settled.to_arguments().unwrap(), ["--deadline=@1003600", "--newer=@827200"]);
         assert_eq!(settled.deadline_ms(), Some(1_003_600_000));
     }
 
@@ -622,8 +622,8 @@ mod tests {
     #[test]
     fn what_is_retired_is_read_and_not_taken() {
         let options = json(r#"{"static_striping":true,"pairs":2}"#);
-        assert_eq!(options.words().unwrap(), ["--pairs=2"]);
-        assert!(options.settled(0).unwrap_err().line().contains("--static-striping any more"));
+        assert_eq!(options.to_arguments().unwrap(), ["--pairs=2"]);
+        assert!(options.normalized(0).unwrap_err().line().contains("--static-striping any more"));
     }
 
     #[test]
@@ -633,7 +633,7 @@ mod tests {
                 "limit_bytes_per_s_per_target":7,"deadline_ms":1795399199001,"copy_options":["--archive","--strict","--exclude=*.o"],
                 "chunk_bytes":5,"pairs_max":2,"io_threads":5,"nice":true}"#,
         );
-        let words = options.settled(0).unwrap().words().unwrap();
+        let words = options.normalized(0).unwrap().to_arguments().unwrap();
         let expected = [
             "--archive",
             "--buffer=67108864",
@@ -651,13 +651,13 @@ mod tests {
             "--strict",
         ];
         assert_eq!(words, expected);
-        for options in [options.clone(), options.settled(0).unwrap()] {
+        for options in [options.clone(), options.normalized(0).unwrap()] {
             assert_eq!((options.pairs(), options.chunk_bytes()), (Some(2), Some(5)));
             assert!(options.is_strict());
         }
         assert_eq!(options.deadline_ms(), Some(1_795_399_199_001));
         assert_eq!(
-            json(r#"{"timetable":"sat-sun off, 1GB"}"#).words().unwrap(),
+            json(r#"{"timetable":"sat-sun off, 1GB"}"#).to_arguments().unwrap(),
             ["--bwlimit=sat-sun off, 1GB"]
         );
     }
@@ -688,13 +688,13 @@ mod tests {
             r#"{"streams":[[1]]}"#,
             r#"{"streams":{}}"#,
         ] {
-            let trouble = json(text).settled(10).unwrap_err();
+            let trouble = json(text).normalized(10).unwrap_err();
             assert!(!trouble.message.is_empty(), "{text}");
         }
         let long = TransferOptions::default().with("exclude", "x".repeat(BYTES_MAX));
-        assert!(long.settled(0).is_err());
+        assert!(long.normalized(0).is_err());
         assert!(
-            json(r#"{"archive":false,"streams":null}"#).settled(0).unwrap() == TransferOptions::default()
+            json(r#"{"archive":false,"streams":null}"#).normalized(0).unwrap() == TransferOptions::default()
         );
     }
 

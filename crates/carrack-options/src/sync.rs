@@ -132,8 +132,8 @@ impl SyncOptions {
     ///
     /// # Errors
     /// If an option of deletion is given without a deletion.
-    pub fn sync(&self) -> Result<SyncRules, UserError> {
-        if let Some(option) = self.of_deletion_alone() {
+    pub fn sync_rules(&self) -> Result<SyncRules, UserError> {
+        if let Some(option) = self.stray_deletion_option() {
             let message = format!("{option} is about what is deleted, and nothing is to be");
             return Err(UserError::new(message).hint("add --delete or --delete-before, or leave it out"));
         }
@@ -148,7 +148,7 @@ impl SyncOptions {
     }
 
     /// Returns an option of deletion that is given without a deletion.
-    fn of_deletion_alone(&self) -> Option<&'static str> {
+    fn stray_deletion_option(&self) -> Option<&'static str> {
         let given = [
             self.delete_all,
             self.delete_excluded,
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn options_arrive() {
-        let sync = parse(&[]).unwrap().sync().unwrap();
+        let sync = parse(&[]).unwrap().sync_rules().unwrap();
         assert_eq!(sync, SyncRules::default());
         for (word, window) in [
             ("0", Some(ModifyWindow::Stored)),
@@ -215,12 +215,12 @@ mod tests {
             ("soon", None),
         ] {
             let parsed = parse(&["--modify-window", word]);
-            assert_eq!(parsed.ok().map(|args| args.sync().unwrap().modify_window), window, "{word}");
+            assert_eq!(parsed.ok().map(|args| args.sync_rules().unwrap().modify_window), window, "{word}");
         }
         let words = ["-cu", "--existing", "--ignore-existing", "--delete", "--max-delete", "7"];
         let args = parse(&words).unwrap();
         assert_eq!(
-            args.sync().unwrap().deletion,
+            args.sync_rules().unwrap().deletion,
             Some(DeletionRules { most: Some(7), ..DeletionRules::default() })
         );
         let words = ["--delete-before", "--max-delete", "7%", "--delete-excluded", "--trash"];
@@ -231,7 +231,7 @@ mod tests {
             backup: Some(DeletionBackup::Trash),
             ..DeletionRules::default()
         };
-        assert_eq!(parse(&words).unwrap().sync().unwrap().deletion, Some(first));
+        assert_eq!(parse(&words).unwrap().sync_rules().unwrap().deletion, Some(first));
         let words = ["--delete", "--delete-all", "--delete-mounts", "--backup-dir", "old"];
         let kept = DeletionRules {
             by_empty_sources: true,
@@ -239,8 +239,8 @@ mod tests {
             backup: Some(DeletionBackup::Directory(b"old"[..].into())),
             ..DeletionRules::default()
         };
-        assert_eq!(parse(&words).unwrap().sync().unwrap().deletion, Some(kept));
-        let sync = args.sync().unwrap();
+        assert_eq!(parse(&words).unwrap().sync_rules().unwrap().deletion, Some(kept));
+        let sync = args.sync_rules().unwrap();
         assert!(sync.by_contents && sync.update && sync.existing && sync.ignore_existing);
         for bad in [
             &["--delete-before", "--delete"][..],
@@ -251,8 +251,8 @@ mod tests {
             assert!(parse(bad).is_err(), "{bad:?}");
         }
         for alone in [&["--max-delete", "7"][..], &["--delete-all"], &["--trash"]] {
-            assert_eq!(parse(alone).unwrap().of_deletion_alone(), Some(alone[0]));
+            assert_eq!(parse(alone).unwrap().stray_deletion_option(), Some(alone[0]));
         }
-        assert_eq!(parse(&words).unwrap().of_deletion_alone(), None);
+        assert_eq!(parse(&words).unwrap().stray_deletion_option(), None);
     }
 }

@@ -120,13 +120,13 @@ pub struct TransferArgs {
     /// at least 1
     ///
     /// Slow storage is waited for. A number alone is in seconds; 5m is five minutes.
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = lifetime::parse_patience, help_heading = FAULTS)]
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = lifetime::parse_timeout, help_heading = FAULTS)]
     pub stall_timeout: Duration,
 
     /// End the transfer after this time, with exit code 124 [default: never]
     ///
     /// As Ctrl-C does. A number alone is in seconds; 5m is five minutes.
-    #[arg(long, value_name = "SECONDS", value_parser = lifetime::parse_patience, help_heading = FAULTS)]
+    #[arg(long, value_name = "SECONDS", value_parser = lifetime::parse_timeout, help_heading = FAULTS)]
     pub timeout: Option<Duration>,
 
     /// End the transfer at this time, with exit code 124 [default: never]
@@ -289,14 +289,14 @@ impl TransferArgs {
     }
 
     /// Returns the choice of a meta-server.
-    pub fn sharer(&self) -> &MetaSchedulerChoice {
-        self.sharing.sharer()
+    pub fn meta_scheduler(&self) -> &MetaSchedulerChoice {
+        self.sharing.meta_scheduler()
     }
 
     /// Returns an option whose file can be read only once, standard input or a pipe: another process would
     /// read nothing there.
-    pub fn reads_once(&self) -> Option<&'static str> {
-        self.selection.reads_once()
+    pub fn single_read_option(&self) -> Option<&'static str> {
+        self.selection.single_read_option()
     }
 
     /// Returns the check of the data, if it was given.
@@ -305,7 +305,7 @@ impl TransferArgs {
     }
 
     /// Returns the range of the file to copy, if it is a part.
-    pub fn part(&self) -> Option<PartialCopyRange> {
+    pub fn partial_range(&self) -> Option<PartialCopyRange> {
         let is_asked = self.offset.is_some() || self.length.is_some();
         is_asked.then(|| PartialCopyRange { offset: self.offset.unwrap_or(0), length: self.length })
     }
@@ -314,8 +314,8 @@ impl TransferArgs {
     ///
     /// # Errors
     /// The first option that is not.
-    pub fn check_part(&self, syncs: bool, recursive: bool) -> Result<(), UserError> {
-        if self.part().is_none() {
+    pub fn check_partial_transfer(&self, syncs: bool, recursive: bool) -> Result<(), UserError> {
+        if self.partial_range().is_none() {
             return Ok(());
         }
         // If times are left out, they are as for a part.
@@ -351,7 +351,7 @@ impl TransferArgs {
             stripe: self.storage.stripe.clone(),
             protection: self.protection(),
             cipher: self.cipher.into(),
-            part: self.part(),
+            part: self.partial_range(),
             ..AgreedTransferSpec::default()
         }
     }
@@ -373,9 +373,9 @@ impl TransferArgs {
             scheduling: self.storage.scheduling()?,
             timetable: self.storage.timetable(),
             target_sets: self.storage.target_sets(),
-            recall: self.storage.recall(),
+            recall: self.storage.should_recall(),
             journal: self.journal.journal(),
-            verify: self.journal.verify(),
+            verify: self.journal.write_verification(),
             stall: self.stall_timeout,
             spill: self.spill.settings(),
             class: self.sharing.class().to_owned(),
@@ -383,7 +383,7 @@ impl TransferArgs {
             fidelity: self.fidelity.fidelity(),
             selection: self.selection.selection(sources)?,
             tunes: self.tune == TuneOptionValue::On,
-            fabric: self.fabric.wanted(),
+            fabric: self.fabric.wanted_fabric(),
             over_control: self.via == DataChannelOption::Ssh,
             ..EndSettings::default()
         }))

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use carrack_model::plain;
+use carrack_model::text_without_errno;
 
 use crate::colour::{self, TextColour};
 
@@ -22,13 +22,13 @@ pub struct UserError {
 impl UserError {
     /// Creates an error without a hint.
     pub fn new(message: impl Into<String>) -> UserError {
-        UserError { message: plain(&message.into()), hint: None }
+        UserError { message: text_without_errno(&message.into()), hint: None }
     }
 
     /// Creates an error with the hint that its reason has; an empty hint counts as none.
     pub fn explained(message: impl fmt::Display, hint: Option<impl Into<String>>) -> UserError {
         let hint = hint.map(Into::into).filter(|hint| !hint.is_empty());
-        UserError { message: plain(&message), hint }
+        UserError { message: text_without_errno(&message), hint }
     }
 
     /// Adds a hint.
@@ -42,12 +42,15 @@ impl UserError {
     }
 
     /// Escapes control characters, which a terminal would obey: the text may be another machine's.
-    pub fn tamed(self) -> UserError {
-        UserError { message: tame(&self.message), hint: self.hint.as_deref().map(tame) }
+    pub fn escaped(self) -> UserError {
+        UserError {
+            message: escape_control_characters(&self.message),
+            hint: self.hint.as_deref().map(escape_control_characters),
+        }
     }
 
     /// Returns the lines for a terminal.
-    pub fn shown(&self, in_colour: bool) -> String {
+    pub fn terminal_text(&self, in_colour: bool) -> String {
         let error = colour::paint("error:", TextColour::Red, in_colour);
         let line = format!("carrack: {error} {}", self.message);
         match &self.hint {
@@ -57,25 +60,25 @@ impl UserError {
     }
 
     /// Prints it on stderr; an error of that is ignored, as there is no other place for it.
-    pub fn tell(&self) {
-        let _ = writeln!(io::stderr(), "{}", self.shown(colour::is_wanted(&io::stderr())));
+    pub fn print(&self) {
+        let _ = writeln!(io::stderr(), "{}", self.terminal_text(colour::wants_colour(&io::stderr())));
     }
 }
 
 /// Prints a warning on stderr; an error of that is ignored, as there is no other place for it.
 pub fn warn(text: &str) {
-    let warning = colour::paint("warning:", TextColour::Yellow, colour::is_wanted(&io::stderr()));
-    let _ = writeln!(io::stderr(), "carrack: {warning} {}", plain(&text));
+    let warning = colour::paint("warning:", TextColour::Yellow, colour::wants_colour(&io::stderr()));
+    let _ = writeln!(io::stderr(), "carrack: {warning} {}", text_without_errno(&text));
 }
 
 impl fmt::Display for UserError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown(false))
+        f.write_str(&self.terminal_text(false))
     }
 }
 
 /// Escapes a text's control characters, which a terminal would obey.
-pub fn tame(text: &str) -> String {
+pub fn escape_control_characters(text: &str) -> String {
     let mut tamed = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_control() { tamed.extend(c.escape_default()) } else { tamed.push(c) }
@@ -89,7 +92,7 @@ mod tests {
 
     #[test]
     fn another_machines_words_cannot_drive_the_terminal() {
-        let trouble = UserError::new("a\\b\x1b[2J").hint("x\r\ny").tamed();
+        let trouble = UserError::new("a\\b\x1b[2J").hint("x\r\ny").escaped();
         assert_eq!((&*trouble.message, trouble.hint.as_deref()), ("a\\b\\u{1b}[2J", Some("x\\r\\ny")));
     }
 
@@ -97,14 +100,14 @@ mod tests {
     fn the_systems_numbers_are_left_out() {
         let missing = io::Error::from_raw_os_error(2);
         let explained = UserError::explained(format!("x: {missing}"), Some(""));
-        for trouble in [UserError::new(format!("x: {missing}")), explained.clone().tamed(), explained] {
+        for trouble in [UserError::new(format!("x: {missing}")), explained.clone().escaped(), explained] {
             assert_eq!(trouble.to_string(), "carrack: error: x: No such file or directory");
         }
     }
 
     #[test]
     fn a_terminal_gets_colour() {
-        let shown = UserError::new("no").hint("yes").shown(true);
+        let shown = UserError::new("no").hint("yes").terminal_text(true);
         assert_eq!(shown, "carrack: \u{1b}[1;31merror:\u{1b}[0m no\n\u{1b}[1;36mhint:\u{1b}[0m yes");
     }
 

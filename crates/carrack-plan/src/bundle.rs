@@ -168,7 +168,7 @@ impl Bundler {
             if self.is_large(&directory, &entry) {
                 out.push(BundleOrLargeFile::Large { directory: Arc::clone(&directory), entry });
             } else {
-                self.place(&directory, entry, out);
+                self.add_entry(&directory, entry, out);
             }
         }
     }
@@ -186,7 +186,7 @@ impl Bundler {
         size >= self.limits.object_bytes || size > 0 && !self.fits(table_bytes, size)
     }
 
-    fn place(
+    fn add_entry(
         &mut self,
         directory: &Arc<CopiedDirectoryPaths>,
         entry: Entry,

@@ -51,7 +51,7 @@ impl FileCursor {
 
     /// Cuts only these bytes; the sink has the rest (L12). Objects end at multiples of `object_bytes`, so
     /// that they equal those of an earlier transfer that was cut alike.
-    pub fn over(mut self, wanted: RangeSet) -> FileCursor {
+    pub fn with_wanted_ranges(mut self, wanted: RangeSet) -> FileCursor {
         self.wanted = Some(Arc::new(wanted));
         self.offset = self.next_offset(self.offset);
         self
@@ -64,7 +64,7 @@ impl FileCursor {
 
     /// Returns one cursor for each target that holds part of the file, so that no target waits for another's
     /// turn (L1).
-    pub fn for_each_target(self) -> Vec<FileCursor> {
+    pub fn split_by_target(self) -> Vec<FileCursor> {
         let targets = self.layout.targets();
         if targets.len() < 2 {
             return vec![self];
@@ -98,7 +98,7 @@ impl FileCursor {
         let mut at = offset;
         while at < self.size {
             let on_target = match self.only {
-                Some(only) => self.layout.next_on(only, at, self.size).unwrap_or(self.size),
+                Some(only) => self.layout.next_offset_on(only, at, self.size).unwrap_or(self.size),
                 None => at,
             };
             let wanted = match &self.wanted {
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn each_target_has_a_cursor() {
         let cursor = FileCursor::new(FileId(1), 250, striped(3, 100), 64);
-        let cursors = cursor.for_each_target();
+        let cursors = cursor.split_by_target();
         let ranges = cursors.into_iter().map(|cursor| cursor.map(|object| object.range).collect::<Vec<_>>());
         let range = ByteRange::new;
         assert_eq!(
@@ -206,7 +206,7 @@ mod tests {
             [vec![range(0, 64), range(64, 36)], vec![range(100, 64), range(164, 36)], vec![range(200, 50)]]
         );
         let short = FileCursor::new(FileId(1), 50, striped(3, 100), 64);
-        assert_eq!(short.for_each_target().len(), 1, "the others hold no byte");
+        assert_eq!(short.split_by_target().len(), 1, "the others hold no byte");
     }
 
     fn cursor(size: u64, layout: &Arc<dyn Layout>, object_bits: u32) -> FileCursor {
@@ -224,7 +224,7 @@ mod tests {
         ) {
             let layout = striped(target_count, stripe_bytes);
             let whole: Vec<ObjectExtent> = cursor(size, &layout, object_bits).collect();
-            let cursors = cursor(size, &layout, object_bits).for_each_target();
+            let cursors = cursor(size, &layout, object_bits).split_by_target();
             let mut parts: Vec<ObjectExtent> = cursors.into_iter().flatten().collect();
             parts.sort_by_key(|object| object.range.offset);
             prop_assert_eq!(whole, parts);
@@ -248,7 +248,7 @@ mod tests {
             let missing = held.missing_of(size);
             let bytes = missing.covered_bytes();
             let mut cut = 0;
-            for object in cursor(size, &layout, object_bits).over(missing).for_each_target().into_iter().flatten() {
+            for object in cursor(size, &layout, object_bits).with_wanted_ranges(missing).split_by_target().into_iter().flatten() {
                 prop_assert!(object.range.len > 0 && object.range.len <= 1 << object_bits);
                 prop_assert_eq!(layout.extent_at(object.range.offset).target, object.target);
                 prop_assert!(held.insert(object.range), "{:?} is there", object.range);

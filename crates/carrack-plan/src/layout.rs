@@ -31,7 +31,7 @@ pub trait Layout: Send + Sync + fmt::Debug {
     fn targets(&self) -> &[TargetId];
 
     /// Returns the first byte on `target` at or after `offset` and before `end`; `None` without one.
-    fn next_on(&self, target: TargetId, offset: u64, end: u64) -> Option<u64> {
+    fn next_offset_on(&self, target: TargetId, offset: u64, end: u64) -> Option<u64> {
         let mut at = offset;
         while at < end {
             let extent = self.extent_at(at);
@@ -97,7 +97,7 @@ impl StripedLayout {
     /// Creates stripes of `stripe_bytes` bytes, the first on the first of `round`, which repeats; `None` if
     /// either is empty.
     pub fn new(round: Vec<TargetId>, stripe_bytes: u64) -> Option<StripedLayout> {
-        let targets = each_once(&round);
+        let targets = unique_targets(&round);
         (!round.is_empty() && stripe_bytes > 0).then_some(StripedLayout { round, targets, stripe_bytes })
     }
 
@@ -172,7 +172,7 @@ impl CompositeLayout {
             return None;
         }
         let all: Vec<_> = components.iter().flat_map(|(_, striped)| striped.targets()).copied().collect();
-        Some(CompositeLayout { targets: each_once(&all), components })
+        Some(CompositeLayout { targets: unique_targets(&all), components })
     }
 }
 
@@ -220,13 +220,13 @@ impl BlockMapLayout {
     /// to repeat the first ones: wrong for each block, but spread over the same targets. Returns `None` if
     /// there are no blocks, their size is 0, or there are more than 65,536 targets.
     pub fn new(blocks: &[TargetId], block_bytes: u64) -> Option<BlockMapLayout> {
-        let targets = each_once(blocks);
+        let targets = unique_targets(blocks);
         let index_of: HashMap<_, _> = targets.iter().zip(0u16..=u16::MAX).collect();
         let places = blocks.iter().map(|target| index_of.get(target).copied()).collect::<Option<Box<_>>>()?;
         (!places.is_empty() && block_bytes > 0).then_some(BlockMapLayout { block_bytes, places, targets })
     }
 
-    fn place(&self, block: u64) -> u16 {
+    fn target_index(&self, block: u64) -> u16 {
         self.places[(block % self.places.len() as u64) as usize]
     }
 
@@ -244,7 +244,7 @@ impl BlockMapLayout {
         let (block, rest) = (offset / self.block_bytes, offset % self.block_bytes);
         let mut bytes = self.blocks_before(block);
         bytes.iter_mut().for_each(|count| *count *= self.block_bytes);
-        bytes[usize::from(self.place(block))] += rest;
+        bytes[usize::from(self.target_index(block))] += rest;
         bytes
     }
 }
@@ -253,13 +253,13 @@ impl Layout for BlockMapLayout {
     /// Neighbouring blocks on one target are one extent, up to the end of the map.
     fn extent_at(&self, offset: u64) -> Extent {
         let block = offset / self.block_bytes;
-        let place = self.place(block);
+        let place = self.target_index(block);
         let target = self.targets[usize::from(place)];
         if self.targets.len() == 1 {
             return Extent { target, end: u64::MAX };
         }
         let round_end = (block / self.places.len() as u64 + 1).saturating_mul(self.places.len() as u64);
-        let next = (block + 1..round_end).find(|&next| self.place(next) != place).unwrap_or(round_end);
+        let next = (block + 1..round_end).find(|&next| self.target_index(next) != place).unwrap_or(round_end);
         Extent { target, end: next.saturating_mul(self.block_bytes) }
     }
 
@@ -283,7 +283,7 @@ fn index_of(targets: &[TargetId]) -> HashMap<TargetId, usize> {
     targets.iter().copied().zip(0..).collect()
 }
 
-fn each_once(targets: &[TargetId]) -> Vec<TargetId> {
+fn unique_targets(targets: &[TargetId]) -> Vec<TargetId> {
     let mut seen = HashSet::new();
     targets.iter().copied().filter(|&target| seen.insert(target)).collect()
 }
@@ -373,9 +373,9 @@ mod tests {
         let layout = StripedLayout::new(vec![TargetId(7), TargetId(8), TargetId(7)], 10).unwrap();
         assert_eq!((layout.targets(), layout.round().len()), (&[TargetId(7), TargetId(8)][..], 3));
         assert_eq!(layout.extent_at(25).target, TargetId(7));
-        assert_eq!(layout.next_on(TargetId(8), 20, 100), Some(40));
-        assert_eq!(layout.next_on(TargetId(8), 20, 40), None);
-        assert_eq!(layout.next_on(TargetId(9), 0, 100), None);
+        assert_eq!(layout.next_offset_on(TargetId(8), 20, 100), Some(40));
+        assert_eq!(layout.next_offset_on(TargetId(8), 20, 40), None);
+        assert_eq!(layout.next_offset_on(TargetId(9), 0, 100), None);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use layout::{BlockMapLayout, CompositeLayout, Extent, Layout, SingleTarget, 
 pub use pace::{RateCaps, RateLimits, RatePacer};
 pub use policy::{
     AdaptivePolicy, IoQueueArrivalPattern, RoundRobinPolicy, SchedulingPolicy, StorageRequestTiming,
-    TargetCongestion, TargetState, ThresholdPolicy, policy,
+    TargetCongestion, TargetState, ThresholdPolicy, create_policy,
 };
 pub use spill::{SpillGate, SpillVerdict, SpillWindowSample};
 pub use target_queues::TargetQueues;

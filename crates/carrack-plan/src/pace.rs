@@ -68,12 +68,12 @@ impl RateLimits {
     /// Limits the rate of all targets together by the time of the week, too; `began` is the start in time
     /// since 1970.
     #[must_use]
-    pub fn following(self, steps: ScheduledRateLimits, began: Duration) -> RateLimits {
+    pub fn with_schedule(self, steps: ScheduledRateLimits, began: Duration) -> RateLimits {
         RateLimits { steps: Some((steps, began)), ..self }
     }
 
     /// Returns true if the rate changes with the time.
-    pub fn follows(&self) -> bool {
+    pub fn is_scheduled(&self) -> bool {
         self.steps.is_some()
     }
 
@@ -84,7 +84,8 @@ impl RateLimits {
 
     /// Returns the lower of both limits, where 0 is none.
     fn rate_of_all(&self, now: Duration) -> u64 {
-        let by_time = self.steps.as_ref().map_or(0, |(steps, began)| steps.at(began.saturating_add(now)));
+        let by_time =
+            self.steps.as_ref().map_or(0, |(steps, began)| steps.rate_at(began.saturating_add(now)));
         match (self.rates.all, by_time) {
             (0, rate) | (rate, 0) => rate,
             (one, other) => one.min(other),
@@ -149,10 +150,10 @@ mod tests {
     fn the_lower_of_a_rate_and_what_the_time_says_counts() {
         let s = Duration::from_secs;
         let steps = ScheduledRateLimits::new(vec![(s(100), 1_000), (s(103), 0)]);
-        let limits = RateLimits::new(RateCaps { all: 10, each: 0 }).following(steps.clone(), s(100));
+        let limits = RateLimits::new(RateCaps { all: 10, each: 0 }).with_schedule(steps.clone(), s(100));
         assert_eq!((limits.rate_of_all(s(0)), limits.rate_of_all(s(5))), (10, 10));
-        let limits = RateLimits::default().following(steps, s(100));
+        let limits = RateLimits::default().with_schedule(steps, s(100));
         assert_eq!((limits.rate_of_all(s(0)), limits.rate_of_all(s(5))), (1_000, 0));
-        assert!(limits.follows() && !RateLimits::default().follows());
+        assert!(limits.is_scheduled() && !RateLimits::default().is_scheduled());
     }
 }

@@ -103,7 +103,7 @@ impl SpillGate {
     }
 
     /// Returns the verdict after a window of some 200 ms.
-    pub fn look(&mut self, window: SpillWindowSample) -> SpillVerdict {
+    pub fn update_verdict(&mut self, window: SpillWindowSample) -> SpillVerdict {
         let SpillWindowSample { span, held_back, .. } = window;
         let leaves = rate(window.left_bytes, span);
         if held_back < 0.1 && window.read_bytes > 0 {
@@ -145,7 +145,7 @@ impl SpillGate {
     }
 
     /// Records the time of one write.
-    pub fn wrote(&mut self, bytes: u64, took: Duration) {
+    pub fn record_write(&mut self, bytes: u64, took: Duration) {
         self.records = self.records.saturating_add(1);
         self.flash.learn(rate(bytes, took), took, Duration::from_secs(1));
     }
@@ -213,7 +213,7 @@ mod tests {
                     held_back: 1.0 - read / (self.source * second),
                     is_holding: self.in_log > 0.0,
                 };
-                self.gate.look(window);
+                self.gate.update_verdict(window);
             }
         }
     }
@@ -266,9 +266,9 @@ mod tests {
         };
         let mut gate = SpillGate::new(u64::MAX);
         for window in [SpillWindowSample { left_bytes: 1 << 20, ..first }, free, free, free] {
-            gate.look(window);
+            gate.update_verdict(window);
         }
-        assert_eq!(gate.look(SpillWindowSample { left_bytes: 0, ..first }), SpillVerdict::Spill);
+        assert_eq!(gate.update_verdict(SpillWindowSample { left_bytes: 0, ..first }), SpillVerdict::Spill);
     }
 
     #[test]
@@ -288,15 +288,21 @@ mod tests {
         let free = SpillWindowSample { span: WINDOW, read_bytes: 80 << 20, left_bytes: 80 << 20, ..stalled };
         let free = SpillWindowSample { held_back: 0.0, ..free };
         let mut gate = SpillGate::new(3 << 20);
-        assert_eq!((gate.look(free), gate.look(stalled)), (SpillVerdict::Unneeded, SpillVerdict::Spill));
+        assert_eq!(
+            (gate.update_verdict(free), gate.update_verdict(stalled)),
+            (SpillVerdict::Unneeded, SpillVerdict::Spill)
+        );
         assert!(gate.spend(2 << 20) && !gate.spend(2 << 20));
-        assert_eq!((gate.verdict(), gate.look(stalled)), (SpillVerdict::WornOut, SpillVerdict::WornOut));
+        assert_eq!(
+            (gate.verdict(), gate.update_verdict(stalled)),
+            (SpillVerdict::WornOut, SpillVerdict::WornOut)
+        );
         for (took_ms, expected) in [(2, SpillVerdict::Spill), (4, SpillVerdict::TooSlow)] {
             let mut gate = SpillGate::new(u64::MAX);
-            gate.look(free);
-            gate.look(stalled);
-            (0..RECORDS_KNOWN).for_each(|_| gate.wrote(1 << 20, Duration::from_millis(took_ms)));
-            assert_eq!(gate.look(stalled), expected, "500 and 250 MiB/s for a source of 400");
+            gate.update_verdict(free);
+            gate.update_verdict(stalled);
+            (0..RECORDS_KNOWN).for_each(|_| gate.record_write(1 << 20, Duration::from_millis(took_ms)));
+            assert_eq!(gate.update_verdict(stalled), expected, "500 and 250 MiB/s for a source of 400");
         }
     }
 }

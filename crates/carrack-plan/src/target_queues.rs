@@ -65,13 +65,13 @@ impl<T> TargetQueues<T> {
     }
 
     /// Sets the rate limits, which other queues may share; see [`charge`](Self::charge).
-    pub fn keep_to(&mut self, limits: Arc<RateLimits>) {
+    pub fn set_rate_limits(&mut self, limits: Arc<RateLimits>) {
         self.limits = limits;
     }
 
     /// Returns true if the rate changes with the time.
-    pub fn follows(&self) -> bool {
-        self.limits.follows()
+    pub fn has_scheduled_rate(&self) -> bool {
+        self.limits.is_scheduled()
     }
 
     /// Adds an item that stands for `bytes` bytes at the tail of a target's queue.
@@ -98,8 +98,8 @@ impl<T> TargetQueues<T> {
     }
 
     /// Takes the item at the head of the queue that the policy chooses and counts it as in service until
-    /// [`finished`](Self::finished). Returns `None` if no item waits, or the policy or a rate makes the
-    /// thread wait.
+    /// [`finish_service`](Self::finish_service). Returns `None` if no item waits, or the policy or a rate
+    /// makes the thread wait.
     pub fn take(&mut self, now: Duration) -> Option<(TargetId, T)> {
         if self.len == 0 || self.limits.free_at() > now {
             return None;
@@ -165,7 +165,7 @@ impl<T> TargetQueues<T> {
         let queue = &mut self.queues[index];
         queue.bytes_taken = queue.bytes_taken.saturating_add(bytes);
         self.states[index].paused_until = self.limits.charge(target, bytes, now);
-        self.policy.charged(now, target, bytes);
+        self.policy.record_charge(now, target, bytes);
     }
 
     /// Ends the service of one item taken from `target`; the policy learns the storage's time, if it is
@@ -173,13 +173,13 @@ impl<T> TargetQueues<T> {
     ///
     /// # Panics
     /// If no item of this target is in service.
-    pub fn finished(&mut self, target: TargetId, service: Option<StorageRequestTiming>, now: Duration) {
+    pub fn finish_service(&mut self, target: TargetId, service: Option<StorageRequestTiming>, now: Duration) {
         let index = self.index_of.get(&target).copied();
         let Some(index) = index.filter(|&index| self.states[index].in_service > 0) else {
             panic!("nothing of {target:?} is in service");
         };
         if let Some(service) = service {
-            self.policy.served(now, index, &self.states, service);
+            self.policy.record_service(now, index, &self.states, service);
         }
         self.states[index].in_service -= 1;
         self.in_service -= 1;
@@ -271,7 +271,7 @@ mod tests {
     }
 
     fn finish(queues: &mut TargetQueues<u32>, target: u64) {
-        queues.finished(TargetId(target), None, Duration::ZERO);
+        queues.finish_service(TargetId(target), None, Duration::ZERO);
     }
 
     #[test]
@@ -363,7 +363,7 @@ mod tests {
     fn rates_hold_back_until_their_time() {
         let ms = Duration::from_millis;
         let mut queues = filled(&[(1, 10), (1, 11), (2, 20), (2, 21)]);
-        queues.keep_to(Arc::new(RateLimits::new(RateCaps { all: 0, each: 1_000 })));
+        queues.set_rate_limits(Arc::new(RateLimits::new(RateCaps { all: 0, each: 1_000 })));
         assert_eq!(take(&mut queues), Some((1, 10)));
         queues.charge(TargetId(1), 1_000, ms(0));
         assert_eq!(
@@ -373,7 +373,7 @@ mod tests {
         assert_eq!(queues.wake_at(ms(0)), Some(ms(950)));
         assert_eq!(queues.take(ms(949)), None);
         assert_eq!(queues.take(ms(950)), Some((TargetId(1), 11)));
-        queues.keep_to(Arc::new(RateLimits::new(RateCaps { all: 1_000, each: 0 })));
+        queues.set_rate_limits(Arc::new(RateLimits::new(RateCaps { all: 1_000, each: 0 })));
         queues.charge(TargetId(2), 500, ms(1_000));
         queues.push(TargetId(3), 1, 30);
         assert_eq!((queues.take(ms(1_449)), queues.wake_at(ms(1_449))), (None, Some(ms(1_450))));
@@ -387,7 +387,7 @@ mod tests {
         let steps =
             ScheduledRateLimits::new(vec![(ms(100_000), 1_000), (ms(101_000), 100), (ms(103_000), 0)]);
         let mut queues = filled(&[(1, 10), (1, 11), (1, 12), (1, 13)]);
-        queues.keep_to(Arc::new(RateLimits::default().following(steps, ms(100_000))));
+        queues.set_rate_limits(Arc::new(RateLimits::default().with_schedule(steps, ms(100_000))));
         fn taken_at(queues: &mut TargetQueues<u32>, from_ms: u64, bytes: u64) -> u64 {
             let mut times = (from_ms..10_000).map(Duration::from_millis);
             let at = times.find(|&at| queues.take(at).is_some()).unwrap();
@@ -406,7 +406,7 @@ mod tests {
         let ms = Duration::from_millis;
         let limits = Arc::new(RateLimits::new(RateCaps { all: 1_000, each: 500 }));
         let mut lanes = [filled(&[(1, 10), (2, 20)]), filled(&[(1, 11), (2, 21)])];
-        lanes.iter_mut().for_each(|lane| lane.keep_to(Arc::clone(&limits)));
+        lanes.iter_mut().for_each(|lane| lane.set_rate_limits(Arc::clone(&limits)));
         fn taken(lane: &mut TargetQueues<u32>, now: Duration) -> Option<u32> {
             let (target, item) = lane.take(now)?;
             lane.charge(target, 500, now);

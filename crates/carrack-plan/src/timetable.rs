@@ -61,9 +61,9 @@ impl RateTimetable {
             let (days, times) = match *words {
                 [] if otherwise.replace(rate).is_some() => return Err(TimetableProblem::TwoRests),
                 [] => continue,
-                [word] if word.contains(':') => (Some([true; 7]), times(word)),
-                [word] => (days(word), Some((0, DAY_MINUTES))),
-                [first, second] => (days(first), times(second)),
+                [word] if word.contains(':') => (Some([true; 7]), parse_time_span(word)),
+                [word] => (parse_days(word), Some((0, DAY_MINUTES))),
+                [first, second] => (parse_days(first), parse_time_span(second)),
                 _ => (None, None),
             };
             let (days, (from, to)) = days.zip(times).ok_or(wrong)?;
@@ -78,7 +78,7 @@ impl RateTimetable {
     }
 
     /// Returns the minutes of a day at which the rate may change; the first is 0.
-    pub fn turns(&self) -> Vec<u16> {
+    pub fn change_minutes(&self) -> Vec<u16> {
         let mut turns: Vec<u16> =
             self.spans.iter().flat_map(|span| [span.from, span.to % DAY_MINUTES]).collect();
         turns.push(0);
@@ -99,7 +99,7 @@ impl WeekSpan {
     }
 }
 
-fn days(word: &str) -> Option<[bool; 7]> {
+fn parse_days(word: &str) -> Option<[bool; 7]> {
     let (first, last) = word.split_once('-').unwrap_or((word, word));
     let (first, last) = (day_of(first)?, day_of(last)?);
     let mut days = [false; 7];
@@ -111,7 +111,7 @@ fn day_of(name: &str) -> Option<usize> {
     DAYS.iter().position(|day| *day == name.to_ascii_lowercase())
 }
 
-fn times(word: &str) -> Option<(u16, u16)> {
+fn parse_time_span(word: &str) -> Option<(u16, u16)> {
     let (from, to) = word.split_once('-')?;
     let (from, to) = (minute_of(from)?, minute_of(to)?);
     (from < DAY_MINUTES && from != to).then_some((from, to))
@@ -143,13 +143,13 @@ impl ScheduledRateLimits {
     }
 
     /// Returns the rate at a moment.
-    pub fn at(&self, moment: Duration) -> u64 {
+    pub fn rate_at(&self, moment: Duration) -> u64 {
         let after = self.0.partition_point(|(from, _)| *from <= moment);
         self.0.get(after.saturating_sub(1)).map_or(0, |(_, rate)| *rate)
     }
 
     /// Returns the highest rate.
-    pub fn most(&self) -> u64 {
+    pub fn highest_rate(&self) -> u64 {
         if self.0.iter().any(|(_, rate)| *rate == 0) {
             return 0;
         }
@@ -181,7 +181,7 @@ mod tests {
         ] {
             assert_eq!(table.rate(day, minute_of(time).unwrap()), rate, "{day} {time}");
         }
-        assert_eq!(table.turns(), [0, 6 * 60, 8 * 60, 18 * 60, 22 * 60 + 30]);
+        assert_eq!(table.change_minutes(), [0, 6 * 60, 8 * 60, 18 * 60, 22 * 60 + 30]);
         let over = parse("sat-mon 5").unwrap();
         assert_eq!([5, 6, 0, 1].map(|day| over.rate(day, 0)), [5, 5, 5, 0]);
         assert_eq!(parse("00:00-24:00 5").unwrap().rate(3, 1_439), 5);
@@ -214,10 +214,10 @@ mod tests {
         let s = Duration::from_secs;
         let steps = ScheduledRateLimits::new(vec![(s(20), 7), (s(10), 5), (s(15), 5), (s(30), 9)]);
         for (at, rate) in [(0, 5), (10, 5), (19, 5), (20, 7), (29, 7), (30, 9), (99, 9)] {
-            assert_eq!(steps.at(s(at)), rate, "{at}");
+            assert_eq!(steps.rate_at(s(at)), rate, "{at}");
         }
-        assert_eq!(steps.most(), 9);
-        assert_eq!(ScheduledRateLimits::new(vec![(s(1), 3), (s(2), 0)]).most(), 0);
-        assert_eq!(ScheduledRateLimits::new(Vec::new()).at(s(1)), 0);
+        assert_eq!(steps.highest_rate(), 9);
+        assert_eq!(ScheduledRateLimits::new(vec![(s(1), 3), (s(2), 0)]).highest_rate(), 0);
+        assert_eq!(ScheduledRateLimits::new(Vec::new()).rate_at(s(1)), 0);
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use carrack_model::{SchedulingPolicyChoice, TargetId};
-use carrack_plan::{IoQueueArrivalPattern, StorageRequestTiming, TargetQueues, policy};
+use carrack_plan::{IoQueueArrivalPattern, StorageRequestTiming, TargetQueues, create_policy};
 
 const MIB: u64 = 1 << 20;
 const NORMAL: Duration = Duration::from_millis(64);
@@ -77,7 +77,7 @@ impl Experiment {
 
     /// How long it takes to serve everything.
     fn run(&self, choice: SchedulingPolicyChoice) -> Duration {
-        let mut queues = TargetQueues::new(policy(&choice, self.threads, self.feed()));
+        let mut queues = TargetQueues::new(create_policy(&choice, self.threads, self.feed()));
         (0..self.targets).for_each(|target| queues.set_depth(TargetId(target), 8));
         // What has not come yet, in the order in which it comes.
         let mut coming = vec![self.objects_each; self.targets as usize];
@@ -107,7 +107,7 @@ impl Experiment {
                     now = end;
                     if let Some(Reverse((_, target, began))) = running.pop() {
                         let service = StorageRequestTiming { time: now - began, bytes: MIB };
-                        queues.finished(TargetId(target), Some(service), now);
+                        queues.finish_service(TargetId(target), Some(service), now);
                     }
                 }
                 (_, wake) => now = wake.unwrap_or(now),
@@ -212,7 +212,7 @@ fn what_is_always_congested_is_served_too() {
 #[test]
 fn nice_leaves_a_shared_target_to_others() {
     // One target, and somebody else who doubles every service time: of the time, at most a fifth is ours.
-    let mut queues = TargetQueues::new(policy(
+    let mut queues = TargetQueues::new(create_policy(
         &SchedulingPolicyChoice::Adaptive { nice: true },
         8,
         IoQueueArrivalPattern::Queued,
@@ -232,7 +232,7 @@ fn nice_leaves_a_shared_target_to_others() {
         now += time;
         ours += NORMAL;
         served += 1;
-        queues.finished(target, Some(StorageRequestTiming { time, bytes: MIB }), now);
+        queues.finish_service(target, Some(StorageRequestTiming { time, bytes: MIB }), now);
     }
     assert!(ours < now.mul_f64(0.25), "{ours:?} of {now:?}");
 }

@@ -67,7 +67,7 @@ pub trait TransferOperations: Send + Sync {
 
     /// Gives an order. The order is durable when this returns; the returned record may not show its effect
     /// yet.
-    fn order(
+    fn issue_order(
         &self,
         user: &str,
         id: &str,

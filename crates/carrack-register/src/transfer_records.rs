@@ -139,7 +139,7 @@ pub struct BadUmask(String);
 
 impl Umask {
     /// The umask in the bits of a mode.
-    pub fn of_bits(bits: u32) -> Umask {
+    pub fn from_bits(bits: u32) -> Umask {
         Umask((bits & 0o777) as u16)
     }
 
@@ -421,7 +421,7 @@ impl TransferRecord {
     }
 
     /// Returns true if metadata was lost and the user counts that as a failure (`--strict`).
-    pub fn has_lost_strictly(&self) -> bool {
+    pub fn violates_strict(&self) -> bool {
         self.submission.options.is_strict() && !self.losses.is_empty()
     }
 
@@ -525,7 +525,7 @@ pub const SITE_MARK: &str = ".carrack.site";
 
 impl MoverRecord {
     /// The mover's directory that contains a path, with its mark; of several the innermost.
-    pub fn reach(&self, path: &str) -> Option<(&str, &str)> {
+    pub fn directory_containing(&self, path: &str) -> Option<(&str, &str)> {
         let (index, prefix) = self
             .paths
             .iter()
@@ -536,8 +536,8 @@ impl MoverRecord {
     }
 
     /// Returns true if it can read or write at a path of a site.
-    pub fn reaches(&self, site: &str, path: &str) -> bool {
-        self.site == site && self.reach(path).is_some()
+    pub fn can_access(&self, site: &str, path: &str) -> bool {
+        self.site == site && self.directory_containing(path).is_some()
     }
 
     /// Returns true if it is neither draining nor ill.
@@ -548,7 +548,7 @@ impl MoverRecord {
 
 /// The movers with a note for each that speaks another protocol than most, which only their reader can tell:
 /// it is paired with few others or none.
-pub fn with_protocols(mut movers: Vec<MoverRecord>) -> Vec<MoverRecord> {
+pub fn with_protocol_notes(mut movers: Vec<MoverRecord>) -> Vec<MoverRecord> {
     let protocols: Vec<u32> = movers.iter().map(|mover| mover.protocol).collect();
     let Some(most) = protocols.iter().copied().max_by_key(|&protocol| {
         let count = protocols.iter().filter(|&&other| other == protocol).count();
@@ -599,7 +599,7 @@ mod tests {
                 "pairs":0,"lanes":1,"software":"0.1.0","protocol":7,"state":"idle","bytes_per_s":0}"#;
             let mover: MoverRecord = serde_json::from_str(text).unwrap();
             let movers = protocols.iter().map(|&protocol| MoverRecord { protocol, ..mover.clone() });
-            with_protocols(movers.collect()).iter().map(|mover| !mover.left_out.is_empty()).collect()
+            with_protocol_notes(movers.collect()).iter().map(|mover| !mover.left_out.is_empty()).collect()
         }
         assert_eq!(told(&[9, 8, 9]), [false, true, false]);
         assert_eq!(told(&[8, 9]), [true, false], "of as many the newer ones are right");

@@ -25,7 +25,7 @@ pub enum ConnectionRoutingDecision {
 }
 
 /// Returns the decision about a connection with these first bytes, of `there` bytes received in all.
-pub fn judged(start: &[u8], there: usize) -> ConnectionRoutingDecision {
+pub fn routing_decision(start: &[u8], there: usize) -> ConnectionRoutingDecision {
     match kind_of(start, there) {
         ConnectionKind::Unknown => ConnectionRoutingDecision::Waits,
         ConnectionKind::Control => ConnectionRoutingDecision::Control,
@@ -39,7 +39,7 @@ pub fn judged(start: &[u8], there: usize) -> ConnectionRoutingDecision {
 ///
 /// # Errors
 /// The error for which the parent ends the session.
-pub fn heard_by_parent(
+pub fn parse_messages_to_parent(
     inbox: &mut FuzzedSessionInbox,
     socket: &UnixStream,
 ) -> io::Result<(Vec<Vec<u8>>, bool)> {
@@ -57,8 +57,8 @@ pub struct FuzzedSessionInbox(SessionInbox);
 
 impl FuzzedSessionInbox {
     /// Returns the number of bytes that wait for the rest of their frame.
-    pub fn waiting(&self) -> usize {
-        self.0.waiting()
+    pub fn buffered_bytes(&self) -> usize {
+        self.0.buffered_bytes()
     }
 }
 
@@ -71,7 +71,7 @@ pub fn is_to_parent(body: &[u8]) -> bool {
 ///
 /// # Errors
 /// The error for which the process ends.
-pub fn heard_by_session(socket: &mut UnixStream) -> io::Result<(String, u64)> {
+pub fn parse_messages_to_session(socket: &mut UnixStream) -> io::Result<(String, u64)> {
     let charge: SessionProcessSetup = receive(socket)?;
     let errand: SessionConnectionFacts = receive(socket)?;
     Ok((charge.config, errand.session))

@@ -31,4 +31,4 @@ pub use config::{
 };
 pub use log::{DaemonLog, LogVerbosity};
 pub use material::{CredentialMaterial, MaterialError};
-pub use parent::{ServeError, ServePlan, check, serve, serve_local_of};
+pub use parent::{ServeError, ServePlan, check_config, serve, serve_local_config_file};

@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::io::Write;
 
-use carrack_model::plain;
+use carrack_model::text_without_errno;
 use serde::{Deserialize, Serialize};
 
 /// The log's verbosity.
@@ -28,12 +28,12 @@ impl DaemonLog {
     pub fn warn(self, line: impl Display) {
         // With one call, as the sessions write to the same stream. There is no other place to report an
         // error.
-        let line = format!("carrack: {}\n", one_line(&plain(&line)));
+        let line = format!("carrack: {}\n", one_line(&text_without_errno(&line)));
         let _ = std::io::stderr().write_all(line.as_bytes());
     }
 
     /// Logs a beginning or an end.
-    pub fn note(self, line: impl Display) {
+    pub fn info(self, line: impl Display) {
         if self.0 >= LogVerbosity::Normal {
             self.warn(line);
         }

@@ -122,17 +122,17 @@ impl CredentialMaterial {
     pub fn read(config: &DaemonConfig) -> Result<CredentialMaterial, MaterialError> {
         let tls = &config.tls;
         let mut reader = MaterialReader::default();
-        let certificate = reader.text("the daemon's certificate", &tls.certificate, OF_SERVER)?;
-        let key = reader.secret("its key", &tls.key, OF_SERVER)?;
-        let client_cas = reader.all("the clients' CA", &tls.client_ca, OF_AUTHORITY)?;
-        let crls = reader.all("the list of revoked certificates", &tls.revoked, OF_AUTHORITY)?;
-        let public_keys = reader.optional("the public keys", tls.public_keys.as_deref())?;
+        let certificate = reader.read_text_file("the daemon's certificate", &tls.certificate, OF_SERVER)?;
+        let key = reader.read_secret_file("its key", &tls.key, OF_SERVER)?;
+        let client_cas = reader.read_all("the clients' CA", &tls.client_ca, OF_AUTHORITY)?;
+        let crls = reader.read_all("the list of revoked certificates", &tls.revoked, OF_AUTHORITY)?;
+        let public_keys = reader.read_optional("the public keys", tls.public_keys.as_deref())?;
         let issuers = config.tokens.issuers.iter();
         let issuer_keys = issuers
-            .map(|issuer| reader.text("an issuer's key", &issuer.key, OF_AUTHORITY))
+            .map(|issuer| reader.read_text_file("an issuer's key", &issuer.key, OF_AUTHORITY))
             .collect::<Result<_, _>>()?;
         let revoked_tokens =
-            reader.optional("the list of revoked tokens", config.tokens.revoked.as_deref())?;
+            reader.read_optional("the list of revoked tokens", config.tokens.revoked.as_deref())?;
         if !reader.absent.is_empty() {
             return Err(MaterialError::Missing(reader.absent));
         }
@@ -199,20 +199,20 @@ struct MaterialReader {
 }
 
 impl MaterialReader {
-    fn text(
+    fn read_text_file(
         &mut self,
         what: &'static str,
         path: &Path,
         command: &'static str,
     ) -> Result<String, MaterialError> {
         match read_text(path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(self.lacks(what, path, command)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(self.record_missing(what, path, command)),
             Err(error) => Err(MaterialError::Unreadable { what, path: path.to_path_buf(), error }),
             Ok(text) => Ok(text),
         }
     }
 
-    fn secret(
+    fn read_secret_file(
         &mut self,
         what: &'static str,
         path: &Path,
@@ -220,28 +220,29 @@ impl MaterialReader {
     ) -> Result<String, MaterialError> {
         match read_secret(path) {
             Err(CredentialPathsError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {
-                Ok(self.lacks(what, path, command))
+                Ok(self.record_missing(what, path, command))
             }
             Err(error) => Err(error.into()),
             Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         }
     }
 
-    fn all(
+    fn read_all(
         &mut self,
         what: &'static str,
         paths: &[PathBuf],
         command: &'static str,
     ) -> Result<String, MaterialError> {
-        let texts: Result<Vec<_>, _> = paths.iter().map(|path| self.text(what, path, command)).collect();
+        let texts: Result<Vec<_>, _> =
+            paths.iter().map(|path| self.read_text_file(what, path, command)).collect();
         Ok(texts?.join("\n"))
     }
 
-    fn optional(&mut self, what: &'static str, path: Option<&Path>) -> Result<String, MaterialError> {
-        path.map_or(Ok(String::new()), |path| self.text(what, path, ""))
+    fn read_optional(&mut self, what: &'static str, path: Option<&Path>) -> Result<String, MaterialError> {
+        path.map_or(Ok(String::new()), |path| self.read_text_file(what, path, ""))
     }
 
-    fn lacks(&mut self, what: &'static str, path: &Path, command: &'static str) -> String {
+    fn record_missing(&mut self, what: &'static str, path: &Path, command: &'static str) -> String {
         self.absent.push(MissingCredentialFile { what, path: path.to_path_buf(), command });
         String::new()
     }

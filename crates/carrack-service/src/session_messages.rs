@@ -214,12 +214,12 @@ enum SessionProcessOutboxItem {
 
 impl UnreadSessionFrames {
     /// Adds a frame.
-    pub fn bytes(&mut self, bytes: Arc<[u8]>) {
+    pub fn push_bytes(&mut self, bytes: Arc<[u8]>) {
         self.waiting.push_back(SessionProcessOutboxItem::Bytes(bytes));
     }
 
     /// Adds a byte that carries a descriptor.
-    pub fn descriptor(&mut self, descriptor: OwnedFd) {
+    pub fn push_descriptor(&mut self, descriptor: OwnedFd) {
         self.waiting.push_back(SessionProcessOutboxItem::Descriptor(descriptor));
     }
 
@@ -279,7 +279,7 @@ impl SessionInbox {
     }
 
     /// Returns the number of bytes that wait for the rest of their frame.
-    pub fn waiting(&self) -> usize {
+    pub fn buffered_bytes(&self) -> usize {
         self.0.len()
     }
 
@@ -315,10 +315,10 @@ mod tests {
         let (parent, mut session) = pair();
         let mut outbox = UnreadSessionFrames::default();
         let long = "x".repeat(3 << 20);
-        outbox.bytes(frame(&long).unwrap());
-        outbox.bytes(frame(&SessionAdmissionAnswer::Admitted { nonce: [7; 32], rate: 3 }).unwrap());
+        outbox.push_bytes(frame(&long).unwrap());
+        outbox.push_bytes(frame(&SessionAdmissionAnswer::Admitted { nonce: [7; 32], rate: 3 }).unwrap());
         let (handed, mut other) = UnixStream::pair().unwrap();
-        outbox.descriptor(handed.into());
+        outbox.push_descriptor(handed.into());
         outbox.flush(&parent).unwrap();
         assert!(!outbox.is_empty(), "a socket takes no three megabytes");
         let reading = std::thread::spawn(move || {

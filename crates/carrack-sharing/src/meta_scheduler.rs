@@ -59,7 +59,7 @@ impl BatchRefusal {
     }
 
     /// Returns true if the same request may succeed later.
-    pub fn may_pass(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         matches!(self, BatchRefusal::Full(_))
     }
 }
@@ -103,8 +103,8 @@ impl MetaSchedulerServer {
         let class = if batch.class == DEFAULT_CLASS { String::new() } else { batch.class };
         let batch = GrantClientReport { client, class, ..batch };
         let mut server = self.server();
-        if !server.knows(&batch.client) {
-            make_room(&server, caller)?;
+        if !server.has_client(&batch.client) {
+            check_client_limits(&server, caller)?;
         }
         Ok(server.answer(self.now(), &batch))
     }
@@ -113,7 +113,7 @@ impl MetaSchedulerServer {
     /// empty. Clients are `CALLER/NAME`.
     pub fn targets(&self, name: &str) -> Vec<SharedTargetStatus> {
         let mut targets = self.server().targets(self.now());
-        targets.retain(|target| is_of(&target.target, name));
+        targets.retain(|target| matches_name(&target.target, name));
         targets
     }
 
@@ -122,7 +122,7 @@ impl MetaSchedulerServer {
     ///
     /// # Errors
     /// The system's error if the thread can't be started.
-    pub fn measure(
+    pub fn start_load_monitor(
         self: &Arc<MetaSchedulerServer>,
         settings: LoadMonitorSettings,
         say: impl Fn(String) + Send + 'static,
@@ -165,7 +165,7 @@ fn with_default_unnamed(mut settings: SharingSettings) -> SharingSettings {
     settings
 }
 
-fn is_of(target: &str, name: &str) -> bool {
+fn matches_name(target: &str, name: &str) -> bool {
     let rest = target.strip_prefix(name.trim_end_matches('/'));
     name.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -176,25 +176,28 @@ fn check(batch: &GrantClientReport) -> Result<(), BatchRefusal> {
     if count > TARGETS_OF_BATCH_MAX {
         return Err(BatchRefusal::TooMany(count));
     }
-    name(&batch.client, "a client's name", CLIENT_BYTES_MAX)?;
+    check_name(&batch.client, "a client's name", CLIENT_BYTES_MAX)?;
     if !batch.session.is_empty() {
-        name(&batch.session, "a session's name", CLIENT_BYTES_MAX)?;
+        check_name(&batch.session, "a session's name", CLIENT_BYTES_MAX)?;
     }
     if !batch.class.is_empty() {
-        name(&batch.class, "a class's name", CLASS_BYTES_MAX)?;
+        check_name(&batch.class, "a class's name", CLASS_BYTES_MAX)?;
     }
     let asked = batch.asks.iter().map(|GrantRequest { target, .. }| target);
     let held = batch.held.iter().chain(&batch.returns).map(|GrantUseReport { target, .. }| target);
     let moved = batch.moved.iter().map(|MovedBytes { target, .. }| target);
-    asked.chain(held).chain(moved).try_for_each(|target| name(target, "a target's name", TARGET_BYTES_MAX))
+    asked
+        .chain(held)
+        .chain(moved)
+        .try_for_each(|target| check_name(target, "a target's name", TARGET_BYTES_MAX))
 }
 
-fn name(name: &str, what: &'static str, bytes_max: usize) -> Result<(), BatchRefusal> {
+fn check_name(name: &str, what: &'static str, bytes_max: usize) -> Result<(), BatchRefusal> {
     let is_fine = (1..=bytes_max).contains(&name.len()) && !name.chars().any(char::is_control);
     if is_fine { Ok(()) } else { Err(BatchRefusal::Name { what, bytes_max }) }
 }
 
-fn make_room(server: &GrantServer, caller: &str) -> Result<(), BatchRefusal> {
+fn check_client_limits(server: &GrantServer, caller: &str) -> Result<(), BatchRefusal> {
     let callers = server.clients().filter_map(|client| client.split_once(SEPARATOR));
     let (all, own) = (server.clients().count(), callers.filter(|(other, _)| *other == caller).count());
     match (all, own) {
@@ -243,7 +246,7 @@ mod tests {
 
     /// A server after its initial wait.
     fn settled(settings: SharingSettings) -> MetaSchedulerServer {
-        let silence = settings.grants.silence();
+        let silence = settings.grants.silence_limit();
         let server = MetaSchedulerServer::start(settings);
         sleep(silence);
         server
@@ -310,7 +313,7 @@ mod tests {
             GrantClientReport { class: long.clone(), ..asking("a", 1, &["x"]) },
         ] {
             let refusal = server.answer("1", batch).unwrap_err();
-            assert!(!refusal.hint().is_empty() && !refusal.may_pass(), "{refusal}");
+            assert!(!refusal.hint().is_empty() && !refusal.is_transient(), "{refusal}");
         }
         assert_eq!(server.targets(""), []);
         server.answer("1", asking("a", 1, &many[1..])).unwrap();
@@ -328,7 +331,7 @@ mod tests {
         }
         (0..CLIENTS_OF_CALLER_MAX).for_each(|client| drop(begin(&server, 0, client).unwrap()));
         let refusal = begin(&server, 0, CLIENTS_OF_CALLER_MAX).unwrap_err();
-        assert!(refusal == BatchRefusal::Full(CLIENTS_OF_CALLER_MAX) && refusal.may_pass());
+        assert!(refusal == BatchRefusal::Full(CLIENTS_OF_CALLER_MAX) && refusal.is_transient());
         begin(&server, 0, 0).unwrap();
         let others = CLIENTS_MAX - CLIENTS_OF_CALLER_MAX;
         (0..others).for_each(|client| drop(begin(&server, 1 + client % 64, client).unwrap()));
@@ -345,7 +348,7 @@ mod tests {
             ("lfs0", false),
             ("x", false),
         ] {
-            assert_eq!(is_of("lfs01/OST0007", name), is_meant, "{name}");
+            assert_eq!(matches_name("lfs01/OST0007", name), is_meant, "{name}");
         }
     }
 

@@ -22,7 +22,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::extras_source::{AttributeHolder, get, grown, list, path_of, reason};
+use crate::extras_source::{
+    AttributeHolder, call_with_growing_buffer, get, list_attributes, loss_reason, path_of,
+};
 use crate::file_flags::flags_of;
 use crate::link_time_support::LinkTimeSupport;
 use crate::modes::{ACCESS_ACL, AclBits, RequestedOwner, SET_GROUP_ID, SET_IDS, SET_USER_ID};
@@ -83,13 +85,13 @@ fn is_refusal(errno: Errno) -> bool {
 /// An entry that gets metadata: an open file, or a special file that must not be opened.
 pub(crate) trait EntryMetadataSetter {
     fn status(&self) -> Result<Stat, Errno>;
-    fn own(&self, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno>;
+    fn set_owner(&self, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno>;
     fn set_mode(&self, mode: Mode) -> Result<(), Errno>;
     fn set_attribute(&self, name: &CStr, value: &[u8]) -> Result<(), Errno>;
     fn list_attributes(&self, names: &mut [u8]) -> Result<usize, Errno>;
     fn remove_attribute(&self, name: &CStr) -> Result<(), Errno>;
     /// The descriptor, if it can have file flags.
-    fn flagged(&self) -> Option<BorrowedFd<'_>> {
+    fn flags_descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }
@@ -99,7 +101,7 @@ impl EntryMetadataSetter for BorrowedFd<'_> {
         fstat(self)
     }
 
-    fn own(&self, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno> {
+    fn set_owner(&self, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno> {
         fchown(self, uid, gid)
     }
 
@@ -119,7 +121,7 @@ impl EntryMetadataSetter for BorrowedFd<'_> {
         fremovexattr(self, name)
     }
 
-    fn flagged(&self) -> Option<BorrowedFd<'_>> {
+    fn flags_descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(*self)
     }
 }
@@ -129,7 +131,7 @@ impl MetadataToSet<'_> {
     /// `sets_mode`, or if an earlier step may have changed it.
     ///
     /// Returns the requested owner and group as far as they were set.
-    pub(crate) fn put_on(
+    pub(crate) fn apply_to(
         &self,
         target: impl EntryMetadataSetter,
         sets_mode: bool,
@@ -139,29 +141,34 @@ impl MetadataToSet<'_> {
         let is_bare = self.policy.perms && !is_told && target.remove_attribute(ACCESS_ACL).is_ok();
         let Some((extras, keeper)) = self.extras else {
             let mode = self.mode_with(0);
-            self.tell_set_ids(mode);
+            self.count_set_id_loss(mode);
             if sets_mode || is_bare {
                 self.set_mode(&target, mode)?;
             } else if self.policy.perms {
-                self.tell_mode(&target, mode);
+                self.count_mode_loss(&target, mode);
             }
             return Ok(RequestedOwner::default());
         };
-        keeper.loosen(&target, extras);
-        let mut owned = keeper.own(extras, |uid, gid| target.own(uid, gid));
+        keeper.clear_blocking_flags(&target, extras);
+        let mut owned = keeper.set_owner(extras, |uid, gid| target.set_owner(uid, gid));
         let gives_rights = self.metadata.mode & SET_IDS != 0 || extras.attributes.iter().any(is_capability);
-        owned = if gives_rights { keeper.seen(&target, owned) } else { keeper.seen_once(&target, owned) };
-        keeper.strip(&target, extras);
+        owned = if gives_rights {
+            keeper.confirm_owner(&target, owned)
+        } else {
+            keeper.confirm_owner_once(&target, owned)
+        };
+        keeper.remove_stale_attributes(&target, extras);
         let (acls, attributes): (Vec<_>, Vec<_>) =
             extras.attributes.iter().partition(|attribute| attribute.is_acl());
-        attributes.iter().for_each(|attribute| keeper.attribute(&target, attribute, extras, owned));
-        let mode = self.mode_with(keeper.set_ids_of(extras, owned, self.metadata.mode));
-        self.tell_set_ids(mode);
+        attributes.iter().for_each(|attribute| keeper.set_attribute(&target, attribute, extras, owned));
+        let mode = self.mode_with(keeper.set_id_bits_for_owner(extras, owned, self.metadata.mode));
+        self.count_set_id_loss(mode);
         let access = acls.iter().find(|acl| *acl.name == *ACCESS_ACL.to_bytes());
         // The group bits are the mask of the ACL, which may be refused.
-        let narrow = access.map_or(mode, |acl| AclBits::of(&acl.value).map_or(mode, |acl| acl.without(mode)));
+        let narrow =
+            access.map_or(mode, |acl| AclBits::of(&acl.value).map_or(mode, |acl| acl.mode_without_acl(mode)));
         let moded = self.set_mode(&target, narrow);
-        acls.iter().for_each(|acl| keeper.attribute(&target, acl, extras, owned));
+        acls.iter().for_each(|acl| keeper.set_attribute(&target, acl, extras, owned));
         moded.map(|()| owned)
     }
 
@@ -172,9 +179,9 @@ impl MetadataToSet<'_> {
             answer => answer,
         };
         if set.is_ok() {
-            self.tell_mode(target, mode);
+            self.count_mode_loss(target, mode);
         }
-        self.kept(MODE, "setting the mode", set)
+        self.count_refusal(MODE, "setting the mode", set)
     }
 
     fn mode_with(&self, set_ids: u32) -> u32 {
@@ -182,7 +189,7 @@ impl MetadataToSet<'_> {
     }
 
     /// Counts a mode that was set but is not shown by the file system.
-    fn tell_mode(&self, target: &impl EntryMetadataSetter, mode: u32) {
+    fn count_mode_loss(&self, target: &impl EntryMetadataSetter, mode: u32) {
         if let Some(losses) = self.losses
             && !losses.shows_mode(mode, || target.status())
         {
@@ -191,7 +198,7 @@ impl MetadataToSet<'_> {
     }
 
     /// Counts the set-ID bits that are missing in `mode`, which is set next.
-    fn tell_set_ids(&self, mode: u32) {
+    fn count_set_id_loss(&self, mode: u32) {
         if let Some(losses) = self.losses.filter(|_| self.policy.perms)
             && self.metadata.mode & SET_IDS & !mode != 0
         {
@@ -205,7 +212,7 @@ impl MetadataToSet<'_> {
         self.set_time_by(
             before,
             |times| match futimens(file, times) {
-                Err(Errno::PERM) => self.as_owner(&file, &fstat(file)?, || futimens(file, times)),
+                Err(Errno::PERM) => self.run_as_owner(&file, &fstat(file)?, || futimens(file, times)),
                 answer => answer,
             },
             || fstat(file),
@@ -216,14 +223,14 @@ impl MetadataToSet<'_> {
     fn set_mode_as_owner(&self, target: &impl EntryMetadataSetter, mode: u32) -> Result<(), Errno> {
         let found = target.status()?;
         let lasting = if is_regular(&found) { mode & !SET_IDS } else { mode };
-        self.as_owner(target, &found, || target.set_mode(Mode::from_raw_mode(lasting)))?;
+        self.run_as_owner(target, &found, || target.set_mode(Mode::from_raw_mode(lasting)))?;
         if lasting == mode { Ok(()) } else { Err(Errno::PERM) }
     }
 
     /// Takes ownership for a call that only the owner may make, and gives the file back afterwards. Root
     /// without `CAP_FOWNER` needs this for a file that it gave away. Refused for a file with set-ID bits,
     /// which it would clear.
-    fn as_owner(
+    fn run_as_owner(
         &self,
         target: &impl EntryMetadataSetter,
         found: &Stat,
@@ -235,9 +242,9 @@ impl MetadataToSet<'_> {
         if !gives || has_set_ids || found.st_uid == own.as_raw() {
             return Err(Errno::PERM);
         }
-        target.own(Some(own), None)?;
+        target.set_owner(Some(own), None)?;
         let done = action();
-        target.own(Some(Uid::from_raw(found.st_uid)), None).and(done)
+        target.set_owner(Some(Uid::from_raw(found.st_uid)), None).and(done)
     }
 
     /// Sets the time, if it is kept, with `set`. `look` reads it back if that shows a property of the file
@@ -256,21 +263,26 @@ impl MetadataToSet<'_> {
             Some(losses) => losses.set_time(told, before, set, look),
             None => set(&times(told)),
         };
-        self.timed(set)
+        self.count_time_refusal(set)
     }
 
     /// Counts or returns the failure to set a time.
-    pub(crate) fn timed(&self, set: Result<(), Errno>) -> Result<(), SinkError> {
-        self.kept(TIME, "setting the times", set)
+    pub(crate) fn count_time_refusal(&self, set: Result<(), Errno>) -> Result<(), SinkError> {
+        self.count_refusal(TIME, "setting the times", set)
     }
 
-    fn kept(&self, what: &str, action: &'static str, set: Result<(), Errno>) -> Result<(), SinkError> {
-        kept(self.losses, what, action, set)
+    fn count_refusal(
+        &self,
+        what: &str,
+        action: &'static str,
+        set: Result<(), Errno>,
+    ) -> Result<(), SinkError> {
+        count_refusal(self.losses, what, action, set)
     }
 }
 
 /// Counts a refusal if losses are counted; any other failure is an error.
-pub(crate) fn kept(
+pub(crate) fn count_refusal(
     losses: Option<&MetadataLossCounter>,
     what: &str,
     action: &'static str,
@@ -279,12 +291,12 @@ pub(crate) fn kept(
     match (set, losses) {
         (Err(errno), Some(losses)) if is_refusal(errno) => {
             if what == TIME {
-                losses.lost_time();
+                losses.record_lost_time();
             }
-            losses.count(what, &reason(errno));
+            losses.count(what, &loss_reason(errno));
             Ok(())
         }
-        (set, _) => set.map_err(|errno| SinkError::metadata(action, errno)),
+        (set, _) => set.map_err(|errno| SinkError::of_metadata_call(action, errno)),
     }
 }
 
@@ -332,7 +344,7 @@ impl AttributeWriter {
     }
 
     /// Restricts the keeper to the user's request.
-    pub fn keeping(self, fidelity: &MetadataFidelity) -> AttributeWriter {
+    pub fn with_fidelity(self, fidelity: &MetadataFidelity) -> AttributeWriter {
         let mut policy = ModePolicy::of(fidelity);
         policy.sets_group_id &= self.is_trusting;
         AttributeWriter {
@@ -355,19 +367,19 @@ impl AttributeWriter {
     }
 
     /// Returns true if the requested owner or group differs from these and can be set.
-    pub fn would_own(&self, extras: &ExtraMetadata, (uid, gid): (u32, u32)) -> bool {
-        let RequestedOwner { user, group } = self.wanted(extras);
+    pub fn would_change_owner(&self, extras: &ExtraMetadata, (uid, gid): (u32, u32)) -> bool {
+        let RequestedOwner { user, group } = self.requested_owner(extras);
         let differs = user.is_some_and(|user| user != uid) || group.is_some_and(|group| group != gid);
         // An untrusting sink sets no owners, so no difference could be repaired.
         self.is_trusting && differs
     }
 
     /// The requested owner and group, as far as this host knows them.
-    fn wanted(&self, extras: &ExtraMetadata) -> RequestedOwner {
+    fn requested_owner(&self, extras: &ExtraMetadata) -> RequestedOwner {
         let (user, group) = (self.user_of(extras), self.group_of(extras));
         RequestedOwner {
-            user: user.and_then(|user| numbered(user, &self.users, user_number)),
-            group: group.and_then(|group| numbered(group, &self.groups, group_number)),
+            user: user.and_then(|user| account_number(user, &self.users, user_number)),
+            group: group.and_then(|group| account_number(group, &self.groups, group_number)),
         }
     }
 
@@ -385,14 +397,19 @@ impl AttributeWriter {
     }
 
     /// The set-ID bits of `mode`, the source's mode, that an entry with this owner and group may have.
-    pub fn set_ids(&self, extras: Option<&ExtraMetadata>, (user, group): (u32, u32), mode: u32) -> u32 {
+    pub fn allowed_set_id_bits(
+        &self,
+        extras: Option<&ExtraMetadata>,
+        (user, group): (u32, u32),
+        mode: u32,
+    ) -> u32 {
         let owned = RequestedOwner { user: Some(user), group: Some(group) };
-        extras.map_or(0, |extras| self.set_ids_of(extras, owned, mode))
+        extras.map_or(0, |extras| self.set_id_bits_for_owner(extras, owned, mode))
     }
 
     /// The bits whose owner or group is the source's, as requested. None if a requested owner or group could
     /// not be set, as in GNU cp.
-    fn set_ids_of(&self, extras: &ExtraMetadata, owned: RequestedOwner, mode: u32) -> u32 {
+    fn set_id_bits_for_owner(&self, extras: &ExtraMetadata, owned: RequestedOwner, mode: u32) -> u32 {
         if mode & SET_IDS == 0 || !self.has_wanted_owners(extras, owned) {
             return 0;
         }
@@ -407,7 +424,7 @@ impl AttributeWriter {
     }
 
     fn has_wanted_owners(&self, extras: &ExtraMetadata, owned: RequestedOwner) -> bool {
-        let wanted = self.wanted(extras);
+        let wanted = self.requested_owner(extras);
         (self.user_of(extras).is_none() || wanted.user.is_some() && wanted.user == owned.user)
             && (self.group_of(extras).is_none() || wanted.group.is_some() && wanted.group == owned.group)
     }
@@ -418,7 +435,7 @@ impl AttributeWriter {
         let (Some(number), Some(account)) = (owned.user, self.user_of(extras)) else { return false };
         self.is_trusting
             && !self.maps_users
-            && self.wanted(extras).user == Some(number)
+            && self.requested_owner(extras).user == Some(number)
             && is_same_account(account, number, (&self.users, user_number), || {
                 matches!(User::from_uid(number.into()), Ok(Some(_)))
             })
@@ -429,7 +446,7 @@ impl AttributeWriter {
         let (Some(number), Some(account)) = (owned.group, self.group_of(extras)) else { return false };
         self.is_trusting
             && !self.maps_groups
-            && self.wanted(extras).group == Some(number)
+            && self.requested_owner(extras).group == Some(number)
             && is_same_account(account, number, (&self.groups, group_number), || {
                 matches!(Group::from_gid(number.into()), Ok(Some(_)))
             })
@@ -437,7 +454,7 @@ impl AttributeWriter {
 
     /// Returns true if the attributes of `name` in `directory` differ from the source's and can be set. They
     /// are read only if the source sent its attributes.
-    pub fn would_change(
+    pub fn would_change_attributes(
         &self,
         extras: &ExtraMetadata,
         directory: BorrowedFd<'_>,
@@ -449,9 +466,9 @@ impl AttributeWriter {
         }
         let Ok(name) = CString::new(name) else { return false };
         let spot = AttributeHolder::Named { directory, name: &name, follow: false };
-        let present = list(spot).unwrap_or_default();
+        let present = list_attributes(spot).unwrap_or_default();
         let owned = RequestedOwner { user: Some(user), group: Some(group) };
-        stale(&present, extras).next().is_some()
+        stale_names(&present, extras).next().is_some()
             || extras.attributes.iter().any(|attribute| {
                 let is_wanted =
                     self.may_set(attribute) && (!is_capability(attribute) || self.keeps_user(extras, owned));
@@ -460,29 +477,29 @@ impl AttributeWriter {
     }
 
     /// Returns true if the file flags of `name` in `directory` differ from the source's and can be set.
-    pub fn would_flag(&self, extras: &ExtraMetadata, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
+    pub fn would_change_flags(&self, extras: &ExtraMetadata, directory: BorrowedFd<'_>, name: &[u8]) -> bool {
         let (Some(flags), Ok(name)) = (self.flags_of(extras), CString::new(name)) else { return false };
         let present = flags_of(directory, &name, AtFlags::SYMLINK_NOFOLLOW);
-        let may_be = if self.is_trusting { flags } else { flags.among(NO_DUMP) };
+        let may_be = if self.is_trusting { flags } else { flags.restricted_to(NO_DUMP) };
         present.is_some_and(|present| may_be.differs_from(present))
     }
 
     /// Sets the flags that permit changes and clears those that prevent them, which
-    /// [`AttributeWriter::fasten`] sets later.
-    fn loosen(&self, target: &impl EntryMetadataSetter, extras: &ExtraMetadata) {
-        if let (Some(flags), Some(fd)) = (self.flags_of(extras), target.flagged()) {
-            self.flag(fd, FileFlags::new(flags.known(), flags.among(NO_DUMP).set()));
+    /// [`AttributeWriter::set_blocking_flags`] sets later.
+    fn clear_blocking_flags(&self, target: &impl EntryMetadataSetter, extras: &ExtraMetadata) {
+        if let (Some(flags), Some(fd)) = (self.flags_of(extras), target.flags_descriptor()) {
+            self.set_flags(fd, FileFlags::new(flags.known(), flags.restricted_to(NO_DUMP).active()));
         }
     }
 
     /// Sets the flags that prevent changes. No other change of the entry is possible afterwards.
-    pub(crate) fn fasten(&self, fd: BorrowedFd<'_>, flags: FileFlags) {
-        let flags = flags.fastening();
-        if flags.set() == 0 {
+    pub(crate) fn set_blocking_flags(&self, fd: BorrowedFd<'_>, flags: FileFlags) {
+        let flags = flags.write_protecting();
+        if flags.active() == 0 {
             return;
         }
         if self.is_trusting {
-            self.flag(fd, flags);
+            self.set_flags(fd, flags);
         } else {
             self.losses.count(FLAGS, "the sink sets none");
         }
@@ -491,22 +508,22 @@ impl AttributeWriter {
     /// The extras of the directory that holds the journals of several sessions, without flags that prevent
     /// changes: the journals could not be removed from it any more. These flags are counted as lost. None if
     /// there are none.
-    pub fn without_fastening(&self, extras: &ExtraMetadata) -> Option<ExtraMetadata> {
-        let flags = self.flags_of(extras).filter(|flags| flags.fastening().set() != 0)?;
+    pub fn without_blocking_flags(&self, extras: &ExtraMetadata) -> Option<ExtraMetadata> {
+        let flags = self.flags_of(extras).filter(|flags| flags.write_protecting().active() != 0)?;
         self.losses.count(FLAGS, "the transfer's journals are in it until it is over");
-        let flags = Some(flags.among(NO_DUMP));
+        let flags = Some(flags.restricted_to(NO_DUMP));
         Some(ExtraMetadata { flags, ..extras.clone() })
     }
 
     /// Counts flags that could not be set.
-    pub(crate) fn not_flagged(&self, errno: Errno) {
-        self.losses.count(FLAGS, &reason(errno));
+    pub(crate) fn count_flag_failure(&self, errno: Errno) {
+        self.losses.count(FLAGS, &loss_reason(errno));
     }
 
     /// Sets or clears flags. A file system without flags is a loss only if a flag is requested.
-    fn flag(&self, fd: BorrowedFd<'_>, flags: FileFlags) {
+    fn set_flags(&self, fd: BorrowedFd<'_>, flags: FileFlags) {
         let flagged = ioctl_getflags(fd).and_then(|present| {
-            let wanted = present.bits() & !flags.known() | flags.set();
+            let wanted = present.bits() & !flags.known() | flags.active();
             if wanted == present.bits() {
                 Ok(())
             } else {
@@ -514,15 +531,15 @@ impl AttributeWriter {
             }
         });
         match flagged {
-            Err(Errno::NOTTY | Errno::OPNOTSUPP) if flags.set() == 0 => {}
-            Err(errno) => self.not_flagged(errno),
+            Err(Errno::NOTTY | Errno::OPNOTSUPP) if flags.active() == 0 => {}
+            Err(errno) => self.count_flag_failure(errno),
             Ok(()) => {}
         }
     }
 
     /// Returns true if a device, pipe or socket may be made, and counts it otherwise: a device gives rights
     /// on its host.
-    pub(crate) fn makes(&self, special: &SpecialFile) -> bool {
+    pub(crate) fn may_create(&self, special: &SpecialFile) -> bool {
         let makes = self.is_trusting || !special.is_device();
         if !makes {
             self.losses.count_whole(special.noun(), "the sink makes none");
@@ -531,12 +548,12 @@ impl AttributeWriter {
     }
 
     /// Counts a special file that could not be made.
-    pub(crate) fn not_made(&self, special: &SpecialFile, errno: Errno) {
-        self.losses.count_whole(special.noun(), &reason(errno));
+    pub(crate) fn count_creation_failure(&self, special: &SpecialFile, errno: Errno) {
+        self.losses.count_whole(special.noun(), &loss_reason(errno));
     }
 
     /// Sets owner and attributes of a link, which has no descriptor. Failures are counted.
-    pub fn dress_link(
+    pub fn set_link_attributes(
         &self,
         extras: &ExtraMetadata,
         directory: BorrowedFd<'_>,
@@ -551,17 +568,17 @@ impl AttributeWriter {
             return self.losses.count("owner and attributes", FOLLOWS_LINKS);
         }
         let owned =
-            self.own(extras, |uid, gid| chownat(directory, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW));
+            self.set_owner(extras, |uid, gid| chownat(directory, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW));
         let Ok(name) = CString::new(name) else { return };
         for attribute in &extras.attributes {
-            self.set(attribute, extras, owned, |own| {
+            self.set_attribute_with(attribute, extras, owned, |own| {
                 lsetxattr(&*path_of(directory, &name), own, &attribute.value, XattrFlags::empty())
             });
         }
     }
 
     /// Sets owner and group, each alone if both together are refused.
-    fn own(
+    fn set_owner(
         &self,
         extras: &ExtraMetadata,
         chown: impl Fn(Option<Uid>, Option<Gid>) -> Result<(), Errno>,
@@ -573,8 +590,8 @@ impl AttributeWriter {
             }
             return RequestedOwner::default();
         }
-        let user = user.and_then(|user| self.number(user, OWNER, &self.users, user_number));
-        let group = group.and_then(|group| self.number(group, GROUP, &self.groups, group_number));
+        let user = user.and_then(|user| self.resolve_account(user, OWNER, &self.users, user_number));
+        let group = group.and_then(|group| self.resolve_account(group, GROUP, &self.groups, group_number));
         let mut owned = RequestedOwner { user, group };
         if owned == RequestedOwner::default() {
             return owned;
@@ -591,7 +608,7 @@ impl AttributeWriter {
                 && let Err(errno) = chown(uid, gid)
             {
                 *number = None;
-                self.losses.count(what, &reason(errno));
+                self.losses.count(what, &loss_reason(errno));
             }
         }
         owned
@@ -599,28 +616,28 @@ impl AttributeWriter {
 
     /// Returns the owner and group as far as the entry shows them: a file system may ignore the call, or show
     /// others.
-    fn seen(&self, target: &impl EntryMetadataSetter, owned: RequestedOwner) -> RequestedOwner {
+    fn confirm_owner(&self, target: &impl EntryMetadataSetter, owned: RequestedOwner) -> RequestedOwner {
         let Ok(found) = target.status() else { return RequestedOwner::default() };
-        self.compared(owned, owned_of(&found))
+        self.count_owner_differences(owned, owned_of(&found))
     }
 
     /// Counts an owner or group that was set but is not shown, and returns the rest.
-    fn compared(&self, set: RequestedOwner, found: RequestedOwner) -> RequestedOwner {
+    fn count_owner_differences(&self, set: RequestedOwner, found: RequestedOwner) -> RequestedOwner {
         RequestedOwner {
-            user: self.shown_of(OWNER, set.user, found.user),
-            group: self.shown_of(GROUP, set.group, found.group),
+            user: self.count_if_different(OWNER, set.user, found.user),
+            group: self.count_if_different(GROUP, set.group, found.group),
         }
     }
 
-    fn shown_of(&self, what: &str, set: Option<u32>, found: Option<u32>) -> Option<u32> {
+    fn count_if_different(&self, what: &str, set: Option<u32>, found: Option<u32>) -> Option<u32> {
         if set.is_some() && set != found {
             self.losses.count(what, "the file system shows another");
         }
         set.filter(|_| set == found)
     }
 
-    /// As [`AttributeWriter::seen`], but reads each pair of owner and group back only once.
-    fn seen_once(&self, target: &impl EntryMetadataSetter, owned: RequestedOwner) -> RequestedOwner {
+    /// As [`AttributeWriter::confirm_owner`], but reads each pair of owner and group back only once.
+    fn confirm_owner_once(&self, target: &impl EntryMetadataSetter, owned: RequestedOwner) -> RequestedOwner {
         if owned == RequestedOwner::default() {
             return owned;
         }
@@ -636,18 +653,18 @@ impl AttributeWriter {
             }
         };
         drop(known);
-        self.compared(owned, found)
+        self.count_owner_differences(owned, found)
     }
 
     /// Looks up an account, and counts an unknown one.
-    fn number(
+    fn resolve_account(
         &self,
         account: &UserOrGroup,
         what: &str,
         known: &AccountNumbersByName,
         look_up: fn(&str) -> Option<u32>,
     ) -> Option<u32> {
-        let number = numbered(account, known, look_up);
+        let number = account_number(account, known, look_up);
         if number.is_none() {
             self.losses.count(what, "there is none of that name at the destination");
         }
@@ -656,13 +673,13 @@ impl AttributeWriter {
 
     /// Removes attributes that the source does not have: those of an earlier version, or an ACL that the
     /// directory handed down.
-    fn strip(&self, target: &impl EntryMetadataSetter, extras: &ExtraMetadata) {
+    fn remove_stale_attributes(&self, target: &impl EntryMetadataSetter, extras: &ExtraMetadata) {
         if extras.all_told == CompleteAttributeKinds::default() {
             return;
         }
         // A file system without attributes has none to remove.
-        let Ok(present) = grown(|names| target.list_attributes(names)) else { return };
-        for name in stale(&present, extras) {
+        let Ok(present) = call_with_growing_buffer(|names| target.list_attributes(names)) else { return };
+        for name in stale_names(&present, extras) {
             let removed = match target.remove_attribute(name) {
                 Err(Errno::ACCESS) => {
                     let opened = target.set_mode(OWNERS);
@@ -673,29 +690,31 @@ impl AttributeWriter {
             if let Err(errno) = removed
                 && errno != Errno::NODATA
             {
-                self.losses.count("the removal of attributes and ACLs", &reason(errno));
+                self.losses.count("the removal of attributes and ACLs", &loss_reason(errno));
             }
         }
     }
 
     /// Sets an attribute. That needs the mode's write permission, for the owner too.
-    fn attribute(
+    fn set_attribute(
         &self,
         target: &impl EntryMetadataSetter,
         attribute: &ExtendedAttribute,
         extras: &ExtraMetadata,
         owned: RequestedOwner,
     ) {
-        self.set(attribute, extras, owned, |name| match target.set_attribute(name, &attribute.value) {
-            Err(Errno::ACCESS) if !attribute.is_acl() => {
-                let opened = target.set_mode(OWNERS);
-                opened.and_then(|()| target.set_attribute(name, &attribute.value))
+        self.set_attribute_with(attribute, extras, owned, |name| {
+            match target.set_attribute(name, &attribute.value) {
+                Err(Errno::ACCESS) if !attribute.is_acl() => {
+                    let opened = target.set_mode(OWNERS);
+                    opened.and_then(|()| target.set_attribute(name, &attribute.value))
+                }
+                answer => answer,
             }
-            answer => answer,
         });
     }
 
-    fn set(
+    fn set_attribute_with(
         &self,
         attribute: &ExtendedAttribute,
         extras: &ExtraMetadata,
@@ -713,7 +732,7 @@ impl AttributeWriter {
             return self.losses.count(CAPABILITIES, "the owner is not kept");
         }
         if let Err(errno) = set(&name) {
-            self.losses.count_several(what, &reason(errno));
+            self.losses.count_several(what, &loss_reason(errno));
         }
     }
 
@@ -743,11 +762,13 @@ fn is_same_account(
     (known, look_up): (&AccountNumbersByName, fn(&str) -> Option<u32>),
     is_named: impl Fn() -> bool,
 ) -> bool {
-    account.name.is_empty() || remembered(known, &account.name, look_up) == Some(number) || !is_named()
+    account.name.is_empty()
+        || cached_account_number(known, &account.name, look_up) == Some(number)
+        || !is_named()
 }
 
 /// Those of the `present` names, each followed by a NUL, that the source does not have.
-fn stale<'a>(present: &'a [u8], extras: &'a ExtraMetadata) -> impl Iterator<Item = &'a CStr> {
+fn stale_names<'a>(present: &'a [u8], extras: &'a ExtraMetadata) -> impl Iterator<Item = &'a CStr> {
     let names = present.split_inclusive(|&byte| byte == 0).flat_map(CStr::from_bytes_with_nul);
     names.filter(|name| {
         let name = name.to_bytes();
@@ -756,16 +777,21 @@ fn stale<'a>(present: &'a [u8], extras: &'a ExtraMetadata) -> impl Iterator<Item
 }
 
 /// The number of an account: by its name if this host knows it, else the source's number.
-fn numbered(
+fn account_number(
     account: &UserOrGroup,
     known: &AccountNumbersByName,
     look_up: fn(&str) -> Option<u32>,
 ) -> Option<u32> {
-    let by_name = if account.name.is_empty() { None } else { remembered(known, &account.name, look_up) };
+    let by_name =
+        if account.name.is_empty() { None } else { cached_account_number(known, &account.name, look_up) };
     by_name.or((account.number != NO_NUMBER).then_some(account.number))
 }
 
-fn remembered(known: &AccountNumbersByName, name: &[u8], look_up: fn(&str) -> Option<u32>) -> Option<u32> {
+fn cached_account_number(
+    known: &AccountNumbersByName,
+    name: &[u8],
+    look_up: fn(&str) -> Option<u32>,
+) -> Option<u32> {
     if let Some(&number) = known.lock().unwrap_or_else(PoisonError::into_inner).get(name) {
         return number;
     }
@@ -837,7 +863,7 @@ mod tests {
     fn set_id_bits_stay_where_owner_and_group_are_kept_by_request() {
         let told = extras(numbered(54_321), numbered(54_322));
         fn ids(fidelity: &MetadataFidelity, told: &ExtraMetadata, owner: (u32, u32)) -> u32 {
-            AttributeWriter::new(true).keeping(fidelity).set_ids(Some(told), owner, MODE)
+            AttributeWriter::new(true).with_fidelity(fidelity).allowed_set_id_bits(Some(told), owner, MODE)
         }
         let (all, here) = (keeping(KeptMetadata::ALL), (54_321, 54_322));
         assert_eq!(ids(&all, &told, here), 0o6000);
@@ -854,9 +880,12 @@ mod tests {
             ids(&MetadataFidelity { group: Some(numbered(54_322)), ..all.clone() }, &told, here),
             0o4000
         );
-        assert_eq!(AttributeWriter::new(false).keeping(&all).set_ids(Some(&told), here, MODE), 0);
-        assert_eq!(AttributeWriter::new(true).set_ids(None, here, MODE), 0);
-        assert_eq!(AttributeWriter::new(true).set_ids(Some(&told), here, 0o755), 0);
+        assert_eq!(
+            AttributeWriter::new(false).with_fidelity(&all).allowed_set_id_bits(Some(&told), here, MODE),
+            0
+        );
+        assert_eq!(AttributeWriter::new(true).allowed_set_id_bits(None, here, MODE), 0);
+        assert_eq!(AttributeWriter::new(true).allowed_set_id_bits(Some(&told), here, 0o755), 0);
         // An unknown name whose number belongs to another account of this host.
         let root = UserOrGroup { number: 0, name: b"no-such-account"[..].into() };
         let other = UserOrGroup { number: 54_322, ..root.clone() };
@@ -871,7 +900,7 @@ mod tests {
             self.0.status()
         }
 
-        fn own(&self, _: Option<Uid>, _: Option<Gid>) -> Result<(), Errno> {
+        fn set_owner(&self, _: Option<Uid>, _: Option<Gid>) -> Result<(), Errno> {
             Ok(())
         }
 
@@ -899,7 +928,7 @@ mod tests {
                 (Metadata { mode: MODE, ..Metadata::default() }, AttributeWriter::new(true));
             let told = extras(numbered(user), numbered(group));
             let dress = MetadataToSet { extras: Some((&told, &keeper)), ..MetadataToSet::from(&metadata) };
-            dress.put_on(OwnerIgnoringFile(file.as_fd()), true).unwrap();
+            dress.apply_to(OwnerIgnoringFile(file.as_fd()), true).unwrap();
             (file.metadata().unwrap().mode() & 0o7777, keeper.losses().take_lines())
         }
         let file = tempfile::tempfile().unwrap();
@@ -932,7 +961,7 @@ mod tests {
         let file = File::options().write(true).open(&path).unwrap();
         // The ACL was not requested: the mask in the mode's group bits is no right of the group.
         let kept = KeptMetadata { attributes: true, ..KeptMetadata::default() };
-        let keeper = AttributeWriter::new(true).keeping(&keeping(kept));
+        let keeper = AttributeWriter::new(true).with_fidelity(&keeping(kept));
         let dress = MetadataToSet {
             metadata: &metadata,
             extras: Some((&told, &keeper)),
@@ -940,7 +969,7 @@ mod tests {
             policy: keeper.policy(),
             lasting: 0,
         };
-        dress.put_on(file.as_fd(), true).unwrap();
+        dress.apply_to(file.as_fd(), true).unwrap();
         let has = lgetxattr(&path, "security.capability", &mut [0; 100][..]).is_ok();
         assert_eq!((fs::metadata(&path).unwrap().mode() & 0o777, has), (0o640, false));
         let lines = keeper.losses().take_lines();

@@ -31,21 +31,21 @@ pub(crate) fn open_beneath(base: BorrowedFd<'_>, path: &RelPath, flags: OFlags) 
     if path.is_root() {
         return openat(base, c".", flags, Mode::empty());
     }
-    if openat2_is_there() {
-        by_pieces(base, path.as_bytes(), flags, resolve_piece)
+    if has_openat2() {
+        open_by_pieces(base, path.as_bytes(), flags, resolve_piece)
     } else {
-        by_components(base, path.components(), flags, open_child)
+        open_by_components(base, path.components(), flags, open_child)
     }
 }
 
 /// Opens the directory `path` like [`open_beneath`], but follows symbolic links, also out of `base`.
-pub(crate) fn open_through(base: BorrowedFd<'_>, path: &RelPath, flags: OFlags) -> Result<OwnedFd> {
+pub(crate) fn open_following_links(base: BorrowedFd<'_>, path: &RelPath, flags: OFlags) -> Result<OwnedFd> {
     if path.is_root() {
         return open_followed(base, b".", flags);
     }
-    match by_pieces(base, path.as_bytes(), flags, open_followed) {
+    match open_by_pieces(base, path.as_bytes(), flags, open_followed) {
         // More links than the kernel follows in one call.
-        Err(Errno::LOOP) => by_components(base, path.components(), flags, open_followed),
+        Err(Errno::LOOP) => open_by_components(base, path.components(), flags, open_followed),
         answer => answer,
     }
 }
@@ -60,7 +60,7 @@ pub(crate) fn open_child(base: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Re
 }
 
 /// Decided once for the process: a seccomp filter that answers `EPERM` does so for every call.
-fn openat2_is_there() -> bool {
+fn has_openat2() -> bool {
     static THERE: OnceLock<bool> = OnceLock::new();
     *THERE.get_or_init(|| {
         let probe = openat2(CWD, c".", PASSAGE, Mode::empty(), ResolveFlags::BENEATH);
@@ -68,7 +68,7 @@ fn openat2_is_there() -> bool {
     })
 }
 
-fn by_pieces(
+fn open_by_pieces(
     base: BorrowedFd<'_>,
     path: &[u8],
     flags: OFlags,
@@ -106,10 +106,10 @@ fn resolve_piece(base: BorrowedFd<'_>, piece: &[u8], flags: OFlags) -> Result<Ow
             answer => return answer,
         }
     }
-    by_components(base, piece.split(|&b| b == b'/'), flags, open_child)
+    open_by_components(base, piece.split(|&b| b == b'/'), flags, open_child)
 }
 
-fn by_components<'a>(
+fn open_by_components<'a>(
     base: BorrowedFd<'_>,
     components: impl Iterator<Item = &'a [u8]>,
     flags: OFlags,
@@ -143,13 +143,16 @@ mod tests {
         symlink("/", dir.path().join("root")).unwrap();
         let base = openat(CWD, dir.path(), PASSAGE, Mode::empty()).unwrap();
         let path = RelPath::new(b"a/b/c").unwrap();
-        let whole = identity(by_pieces(base.as_fd(), path.as_bytes(), DIRECTORY, resolve_piece));
-        assert_eq!(whole, identity(by_components(base.as_fd(), path.components(), DIRECTORY, open_child)));
+        let whole = identity(open_by_pieces(base.as_fd(), path.as_bytes(), DIRECTORY, resolve_piece));
+        assert_eq!(
+            whole,
+            identity(open_by_components(base.as_fd(), path.components(), DIRECTORY, open_child))
+        );
         for planted in [&b"a/link/c"[..], b"root/etc", b"a/link", b"root"] {
             let path = RelPath::new(planted).unwrap();
             for refused in [
-                by_pieces(base.as_fd(), planted, DIRECTORY, resolve_piece),
-                by_components(base.as_fd(), path.components(), DIRECTORY, open_child),
+                open_by_pieces(base.as_fd(), planted, DIRECTORY, resolve_piece),
+                open_by_components(base.as_fd(), path.components(), DIRECTORY, open_child),
             ] {
                 assert!(matches!(refused, Err(Errno::LOOP | Errno::NOTDIR)), "{planted:?} {refused:?}");
             }
@@ -164,7 +167,7 @@ mod tests {
         symlink("self", dir.path().join("self")).unwrap();
         let base = openat(CWD, dir.path(), PASSAGE, Mode::empty()).unwrap();
         fn open(base: &OwnedFd, path: &str) -> Result<OwnedFd> {
-            open_through(base.as_fd(), &RelPath::new(path.as_bytes()).unwrap(), DIRECTORY)
+            open_following_links(base.as_fd(), &RelPath::new(path.as_bytes()).unwrap(), DIRECTORY)
         }
         let there = identity(open(&base, "a/b"));
         assert_eq!(identity(open(&base, "a/up/a/b")), there);

@@ -21,9 +21,11 @@ use carrack_model::{EntryFailure, ExtraMetadata, FailureKind, FileFlags, Metadat
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, unlinkat};
 use rustix::io::Errno;
 
-use crate::attribute_writer::{MODE, kept};
+use crate::attribute_writer::{MODE, count_refusal};
 use crate::directory_access::{open_own, restore_mode};
-use crate::modes::{SET_GROUP_ID, SET_IDS, is_provisional, mode_of_new_directory_in, settle_provisional};
+use crate::modes::{
+    SET_GROUP_ID, SET_IDS, is_provisional, mode_of_new_directory_in, replace_provisional_mode,
+};
 use crate::small_file_placement::users_umask;
 use crate::status::{is_regular, mtime_of};
 use crate::{
@@ -72,7 +74,7 @@ impl DirectoryMetadataSpool {
     ///
     /// # Errors
     /// If the records exceed the memory and can't be written at the destination either.
-    pub fn note(
+    pub fn record_directory(
         &mut self,
         path: &RelPath,
         metadata: &Metadata,
@@ -89,10 +91,15 @@ impl DirectoryMetadataSpool {
     /// Records that the file `path`, last changed at `mtime`, gets file flags that prevent any later change.
     ///
     /// # Errors
-    /// As [`DirectoryMetadataSpool::note`].
-    pub fn note_file(&mut self, path: &RelPath, mtime: Timestamp, flags: FileFlags) -> Result<(), SinkError> {
+    /// As [`DirectoryMetadataSpool::record_directory`].
+    pub fn record_file(
+        &mut self,
+        path: &RelPath,
+        mtime: Timestamp,
+        flags: FileFlags,
+    ) -> Result<(), SinkError> {
         let extras = ExtraMetadata { flags: Some(flags), ..ExtraMetadata::default() };
-        self.note(path, &Metadata { mode: IS_FILE, mtime }, Some(&extras))
+        self.record_directory(path, &Metadata { mode: IS_FILE, mtime }, Some(&extras))
     }
 
     /// Sets the metadata of all directories, and the flags of files that have not changed since they were
@@ -104,7 +111,7 @@ impl DirectoryMetadataSpool {
         let mut finisher = MetadataFinisher { root, keeper, times, failed, done_count: 0, has_root: false };
         let umask = if keeper.policy().perms { 0 } else { users_umask() };
         let mut read = self.for_each(&records, |path, record| {
-            if is_closed(record.metadata.mode & !umask) {
+            if denies_owner_search(record.metadata.mode & !umask) {
                 closed_depths.insert(path.components().count());
             } else {
                 finisher.apply(path, record);
@@ -112,7 +119,7 @@ impl DirectoryMetadataSpool {
         });
         for depth in closed_depths.into_iter().rev() {
             read = read.and(self.for_each(&records, |path, record| {
-                if is_closed(record.metadata.mode & !umask) && path.components().count() == depth {
+                if denies_owner_search(record.metadata.mode & !umask) && path.components().count() == depth {
                     finisher.apply(path, record);
                 }
             }));
@@ -127,7 +134,7 @@ impl DirectoryMetadataSpool {
             keeper.losses().count_many(MODE, "the file system changes none", unmarked);
         }
         if !finisher.has_root
-            && let Err(error) = settle_root(root, keeper.losses())
+            && let Err(error) = set_root_mode(root, keeper.losses())
         {
             finisher.fail(&RelPath::root(), &error);
         }
@@ -180,7 +187,7 @@ impl<F: FnMut(EntryFailure)> MetadataFinisher<'_, F> {
     fn apply(&mut self, path: &RelPath, record: &SpooledEntryMetadata) {
         let (root, keeper) = (self.root, self.keeper);
         if record.metadata.mode & IS_FILE != 0 {
-            return fasten_file(root, keeper, self.times, path, record);
+            return set_file_flags(root, keeper, self.times, path, record);
         }
         self.has_root |= path.is_root();
         match set_metadata(root, keeper, path, record) {
@@ -206,7 +213,7 @@ struct SpooledEntryMetadata {
 }
 
 /// Returns true if the final mode makes the directory's entries unreachable for its owner.
-fn is_closed(mode: u32) -> bool {
+fn denies_owner_search(mode: u32) -> bool {
     mode & (OWNER_SEARCH | IS_FILE) == 0
 }
 
@@ -216,7 +223,7 @@ fn append_record(records: &mut Vec<u8>, path: &RelPath, metadata: &Metadata, ext
     records.extend_from_slice(path);
     let start = records.len();
     if let Some(extras) = extras {
-        extras.tags(|tag, value| {
+        extras.encode_tags(|tag, value| {
             records.extend_from_slice(&(u32::from(tag) | (value.len() as u32) << 8).to_le_bytes());
             records.extend_from_slice(value);
         });
@@ -257,17 +264,21 @@ fn last_record(records: &[u8]) -> Option<(&[u8], RelPath, SpooledEntryMetadata)>
     let seconds = i64::from_le_bytes(*seconds);
     let mtime = Timestamp { seconds, nanoseconds: u32::from_le_bytes(*nanoseconds) };
     let metadata = Metadata { mode: u32::from_le_bytes(*mode), mtime };
-    Some((before, RelPath::new(path).ok()?, SpooledEntryMetadata { metadata, extras: extras_of(extras)? }))
+    Some((
+        before,
+        RelPath::new(path).ok()?,
+        SpooledEntryMetadata { metadata, extras: decode_extras(extras)? },
+    ))
 }
 
 /// Decodes extras: an inner none stands for no extras, an outer none for damaged ones.
-fn extras_of(mut rest: &[u8]) -> Option<Option<ExtraMetadata>> {
+fn decode_extras(mut rest: &[u8]) -> Option<Option<ExtraMetadata>> {
     let mut extras = ExtraMetadata::default();
     while !rest.is_empty() {
         let (head, after) = rest.split_first_chunk::<4>()?;
         let head = u32::from_le_bytes(*head);
         let (value, after) = after.split_at_checked((head >> 8) as usize)?;
-        extras.keep(head as u8, value).ok()?;
+        extras.decode_tag(head as u8, value).ok()?;
         rest = after;
     }
     Some((!extras.is_empty()).then_some(extras))
@@ -280,7 +291,7 @@ fn set_metadata(
     record: &SpooledEntryMetadata,
 ) -> Result<(), SinkError> {
     let (handle, unreadable) = open_to_finish(root, path)?;
-    let stat = fstat(&handle).map_err(|errno| SinkError::metadata("looking at its mode", errno))?;
+    let stat = fstat(&handle).map_err(|errno| SinkError::of_metadata_call("looking at its mode", errno))?;
     let found = unreadable.map_or(stat.st_mode & 0o7777, Mode::as_raw_mode);
     let policy = keeper.policy();
     let is_made = is_provisional(found);
@@ -300,27 +311,28 @@ fn set_metadata(
     let losses = Some(keeper.losses());
     let dress = MetadataToSet { metadata: &metadata, extras, losses, policy, lasting };
     let sets_mode = policy.perms || is_made;
-    let dressed = dress.put_on(handle.as_fd(), sets_mode).map(drop);
+    let dressed = dress.apply_to(handle.as_fd(), sets_mode).map(drop);
     let timed =
         if policy.directory_times { dress.set_time(handle.as_fd(), Some(mtime_of(&stat))) } else { Ok(()) };
     let dressed = dressed.and(timed);
     if let Some(flags) = flags_of(keeper, record) {
-        keeper.fasten(handle.as_fd(), flags);
+        keeper.set_blocking_flags(handle.as_fd(), flags);
     }
     // A directory whose mode was set keeps the new one.
     if let Some(mode) = unreadable.filter(|_| dressed.is_err() || !sets_mode) {
-        restore_mode(handle.as_fd(), mode).map_err(|errno| SinkError::metadata("setting the mode", errno))?;
+        restore_mode(handle.as_fd(), mode)
+            .map_err(|errno| SinkError::of_metadata_call("setting the mode", errno))?;
     }
     dressed
 }
 
 /// Sets the mode of the destination if it was made for the entries in it and no record gave it one.
-fn settle_root(root: &RootDirectory, losses: &MetadataLossCounter) -> Result<(), SinkError> {
+fn set_root_mode(root: &RootDirectory, losses: &MetadataLossCounter) -> Result<(), SinkError> {
     if !fstat(root).is_ok_and(|stat| is_provisional(stat.st_mode)) {
         return Ok(());
     }
     let held = root.open_directory(&RelPath::root()).map_err(SinkError::of_directory)?;
-    kept(Some(losses), MODE, "setting the mode", settle_provisional(&held))
+    count_refusal(Some(losses), MODE, "setting the mode", replace_provisional_mode(&held))
 }
 
 /// Opens a directory to set its metadata. An own directory that may not be read is made readable; its mode is
@@ -340,7 +352,7 @@ fn flags_of(keeper: &AttributeWriter, record: &SpooledEntryMetadata) -> Option<F
 }
 
 /// Sets the flags of a file, unless it is gone or changed since it was recorded.
-fn fasten_file(
+fn set_file_flags(
     root: &RootDirectory,
     keeper: &AttributeWriter,
     times: &DestinationTimePrecision,
@@ -357,10 +369,10 @@ fn fasten_file(
                 && (!keeper.policy().times
                     || times.is_stored(record.metadata.mtime, mtime_of(&stat), held.as_fd())) =>
         {
-            keeper.fasten(file.as_fd(), flags);
+            keeper.set_blocking_flags(file.as_fd(), flags);
         }
         Ok(_) | Err(Errno::NOENT | Errno::LOOP) => {}
-        Err(errno) => keeper.not_flagged(errno),
+        Err(errno) => keeper.count_flag_failure(errno),
     }
 }
 
@@ -394,7 +406,7 @@ fn unlinked_file(root: &RootDirectory, mode: Mode) -> Result<File, Errno> {
 fn spill_error(error: io::Error) -> SinkError {
     let action = "writing the list of directories";
     match Errno::from_io_error(&error) {
-        Some(errno) => SinkError::writing(action, errno),
+        Some(errno) => SinkError::of_call(action, errno),
         None => SinkError::Write { action, error },
     }
 }
@@ -436,7 +448,7 @@ mod tests {
         let mut spool = DirectoryMetadataSpool::new(Arc::clone(&root), keeper());
         let noted = [("a/b/c", 0o1777, 3), ("a/b", 0o000, 2), ("a", 0o600, 1), ("", 0o755, 0)];
         for (path, mode, seconds) in noted {
-            spool.note(&rel(path), &metadata(mode, seconds), None).unwrap();
+            spool.record_directory(&rel(path), &metadata(mode, seconds), None).unwrap();
         }
         assert_eq!(spool.finish(&times(), |failure| panic!("{failure}")), 4);
         for (path, mode, seconds) in noted {
@@ -463,7 +475,7 @@ mod tests {
         crate::clear_umask();
         let mut fidelity = MetadataFidelity::default();
         options(&mut fidelity);
-        Arc::new(AttributeWriter::new(true).keeping(&fidelity))
+        Arc::new(AttributeWriter::new(true).with_fidelity(&fidelity))
     }
 
     #[test]
@@ -481,7 +493,7 @@ mod tests {
         root.make_directory(&rel("killed/new")).unwrap();
         let mut spool = DirectoryMetadataSpool::new(Arc::clone(&root), umask_keeper(|_| {}));
         for path in ["", "old", "private", "shared", "shared/new", "killed", "killed/new"] {
-            spool.note(&rel(path), &metadata(0o6777, 5), None).unwrap();
+            spool.record_directory(&rel(path), &metadata(0o6777, 5), None).unwrap();
         }
         assert_eq!(spool.finish(&times(), |failure| panic!("{failure}")), 7);
         let made = 0o777 & !users_umask();
@@ -530,7 +542,7 @@ mod tests {
             root.make_directory(&rel("d")).unwrap();
             let mut spool = DirectoryMetadataSpool::new(root, umask_keeper(options));
             // The group is not kept, so the bit is cleared.
-            spool.note(&rel("d"), &metadata(0o2755, 5), None).unwrap();
+            spool.record_directory(&rel("d"), &metadata(0o2755, 5), None).unwrap();
             assert_eq!(spool.finish(&times(), |failure| panic!("{failure}")), 1);
             assert_eq!(mode_of(&dir, "d"), mode);
             let found = fs::metadata(dir.path().join("d")).unwrap().mtime();
@@ -547,7 +559,7 @@ mod tests {
         fs::create_dir(dir.path().join("good")).unwrap();
         let mut spool = DirectoryMetadataSpool::new(root, keeper());
         for path in ["link", "good", "gone"] {
-            spool.note(&rel(path), &metadata(0o777, 5), None).unwrap();
+            spool.record_directory(&rel(path), &metadata(0o777, 5), None).unwrap();
         }
         let mut failures = Vec::new();
         assert_eq!(spool.finish(&times(), |failure| failures.push(failure)), 1);
@@ -566,7 +578,7 @@ mod tests {
         let path_of: Vec<_> =
             (0..1_000u32).map(|n| rel([format!("{n}/").as_bytes(), &long].concat())).collect();
         for n in 0..1_000 {
-            spool.note(&path_of[n as usize], &metadata(n, n.into()), None).unwrap();
+            spool.record_directory(&path_of[n as usize], &metadata(n, n.into()), None).unwrap();
         }
         let blocks = spool.spilled.as_ref().unwrap().ends.len();
         assert!(blocks >= 2 && spool.records.len() <= SPOOL_BYTES_MAX);
@@ -591,7 +603,7 @@ mod tests {
         let mut spool = DirectoryMetadataSpool::new(root, keeper());
         let mut count = 0;
         while spool.spilled.is_none() {
-            spool.note(&path, &metadata(0o711, 7), None).unwrap();
+            spool.record_directory(&path, &metadata(0o711, 7), None).unwrap();
             count += 1;
         }
         assert_eq!(spool.finish(&times(), |failure| panic!("{failure}")), count);

@@ -45,7 +45,7 @@ impl FsyncMethod {
     /// Those of `fstatfs`.
     pub fn of(file: BorrowedFd<'_>) -> Result<FsyncMethod, SinkError> {
         let magic =
-            magic_of(file).map_err(|errno| SinkError::writing("looking at the file system", errno))?;
+            magic_of(file).map_err(|errno| SinkError::of_call("looking at the file system", errno))?;
         Ok(match (magic, TargetAttachmentKind::of_magic(magic)) {
             (FUSE_MAGIC | UNKNOWN_MAGIC, _) => FsyncMethod::OneByOne,
             (_, TargetAttachmentKind::Memory) => FsyncMethod::Never,
@@ -87,7 +87,7 @@ pub fn sync_file_system(directory: BorrowedFd<'_>) -> Result<(), SinkError> {
             sync();
             Ok(())
         }
-        synced => synced.map_err(|errno| SinkError::writing("writing back (syncfs)", errno)),
+        synced => synced.map_err(|errno| SinkError::of_call("writing back (syncfs)", errno)),
     }
 }
 
@@ -97,9 +97,9 @@ fn has_no_such_call(errno: Errno) -> bool {
     matches!(errno, Errno::INVAL | Errno::NOTSUP | Errno::NOSYS)
 }
 
-fn synced(what: &'static str, answer: Result<(), Errno>) -> Result<(), SinkError> {
+fn check_sync(what: &'static str, answer: Result<(), Errno>) -> Result<(), SinkError> {
     match answer {
-        Err(errno) if !has_no_such_call(errno) => Err(SinkError::writing(what, errno)),
+        Err(errno) if !has_no_such_call(errno) => Err(SinkError::of_call(what, errno)),
         _ => Ok(()),
     }
 }
@@ -109,7 +109,7 @@ fn synced(what: &'static str, answer: Result<(), Errno>) -> Result<(), SinkError
 /// # Errors
 /// As [`sync_file_system`].
 pub fn sync_data(file: BorrowedFd<'_>) -> Result<(), SinkError> {
-    synced("writing back (fdatasync)", fdatasync(file))
+    check_sync("writing back (fdatasync)", fdatasync(file))
 }
 
 /// Makes the contents of a file beneath `root` durable. A missing file is no error.
@@ -124,14 +124,14 @@ pub fn sync_file(root: &RootDirectory, directory: &RelPath, name: &[u8]) -> Resu
     };
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match openat(&held, name, flags, Mode::empty()) {
-        Ok(file) => sync_whole(file.as_fd()),
+        Ok(file) => sync_all(file.as_fd()),
         Err(Errno::NOENT | Errno::LOOP) => Ok(()),
-        Err(errno) => Err(SinkError::naming("opening", errno)),
+        Err(errno) => Err(SinkError::of_name_call("opening", errno)),
     }
 }
 
 /// Calls `change`, which adds or removes names in `directory`, and restores the directory's times afterwards.
-pub fn keep_times<R>(directory: BorrowedFd<'_>, change: impl FnOnce() -> R) -> R {
+pub fn preserve_times<R>(directory: BorrowedFd<'_>, change: impl FnOnce() -> R) -> R {
     let before = fstat(directory);
     let result = change();
     // This fails for a directory of another user, whose times the transfer did not set either.
@@ -154,8 +154,8 @@ fn timespec(seconds: i64, nanoseconds: impl TryInto<u32>) -> Timespec {
 ///
 /// # Errors
 /// As [`sync_file_system`].
-pub fn sync_whole(file: BorrowedFd<'_>) -> Result<(), SinkError> {
-    synced("writing back (fsync)", fsync(file))
+pub fn sync_all(file: BorrowedFd<'_>) -> Result<(), SinkError> {
+    check_sync("writing back (fsync)", fsync(file))
 }
 
 /// The device number of an open file or directory.
@@ -163,7 +163,7 @@ pub fn sync_whole(file: BorrowedFd<'_>) -> Result<(), SinkError> {
 /// # Errors
 /// Those of `fstat`.
 pub fn device_of(file: BorrowedFd<'_>) -> Result<u64, SinkError> {
-    Ok(fstat(file).map_err(|errno| SinkError::writing("looking at", errno))?.st_dev)
+    Ok(fstat(file).map_err(|errno| SinkError::of_call("looking at", errno))?.st_dev)
 }
 
 /// Makes the names in a directory durable.
@@ -171,7 +171,7 @@ pub fn device_of(file: BorrowedFd<'_>) -> Result<u64, SinkError> {
 /// # Errors
 /// Those of `fsync`. A file system without this call for directories is accepted.
 pub fn sync_directory(directory: BorrowedFd<'_>) -> Result<(), SinkError> {
-    synced("writing back a directory (fsync)", fsync(directory))
+    check_sync("writing back a directory (fsync)", fsync(directory))
 }
 
 /// Makes the names in the directories `paths` beneath `root` and in all their ancestors durable, each once.
@@ -214,9 +214,9 @@ fn is_gone(error: &std::io::Error) -> bool {
 ///
 /// # Errors
 /// Those of the system calls. A file that ends too early is a mismatch.
-pub fn holds(file: BorrowedFd<'_>, offset: u64, expected: &[u8]) -> Result<bool, SinkError> {
+pub fn readback_matches(file: BorrowedFd<'_>, offset: u64, expected: &[u8]) -> Result<bool, SinkError> {
     let mut found = [0; 64 << 10];
-    forget(file, offset, expected.len() as u64)?;
+    drop_cached_range(file, offset, expected.len() as u64)?;
     let mut done = 0;
     while done < expected.len() {
         let wanted = (expected.len() - done).min(found.len());
@@ -235,7 +235,7 @@ pub fn holds(file: BorrowedFd<'_>, offset: u64, expected: &[u8]) -> Result<bool,
 /// # Errors
 /// Those of the system calls.
 pub fn read_back(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result<usize, SinkError> {
-    forget(file, offset, buffer.len() as u64)?;
+    drop_cached_range(file, offset, buffer.len() as u64)?;
     let mut done = 0;
     while done < buffer.len() {
         match read_at(file, &mut buffer[done..], offset + done as u64)? {
@@ -254,10 +254,10 @@ pub fn read_back(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result
 ///
 /// # Errors
 /// [`SinkError::WrongSize`] for a file that is shorter, or can't be truncated; those of the system calls.
-pub(crate) fn settle_size(file: BorrowedFd<'_>, size: u64) -> Result<(), SinkError> {
+pub(crate) fn enforce_size(file: BorrowedFd<'_>, size: u64) -> Result<(), SinkError> {
     if size_of(file)? > size {
-        while_stale(|| ftruncate(file, size))
-            .map_err(|errno| SinkError::writing("cutting to its size", errno))?;
+        retry_while_stale(|| ftruncate(file, size))
+            .map_err(|errno| SinkError::of_call("cutting to its size", errno))?;
     }
     match size_of(file)? {
         held if held == size => Ok(()),
@@ -266,15 +266,15 @@ pub(crate) fn settle_size(file: BorrowedFd<'_>, size: u64) -> Result<(), SinkErr
 }
 
 fn size_of(file: BorrowedFd<'_>) -> Result<u64, SinkError> {
-    let found =
-        while_stale(|| fstat(file)).map_err(|errno| SinkError::writing("looking at its size", errno))?;
+    let found = retry_while_stale(|| fstat(file))
+        .map_err(|errno| SinkError::of_call("looking at its size", errno))?;
     Ok(u64::try_from(found.st_size).unwrap_or(0))
 }
 
 /// Retries a call that fails with `ESTALE` on an open file. GlusterFS returns it now and then while other
 /// processes list the directory, and succeeds a moment later (its issue 1323). If the file is really gone,
 /// the last error is returned.
-fn while_stale<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+fn retry_while_stale<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     for _ in 0..STALE_TRIES {
         match call() {
             Err(Errno::STALE) => thread::sleep(STALE_PAUSE),
@@ -285,7 +285,7 @@ fn while_stale<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno
 }
 
 /// Drops a range from the page cache. Dirty pages can't be dropped, so they are written back first.
-fn forget(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<(), SinkError> {
+fn drop_cached_range(file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<(), SinkError> {
     sync_data(file)?;
     // A hint: if it is ignored, the read comes from the cache.
     let _ = fadvise(file, offset, std::num::NonZeroU64::new(len), Advice::DontNeed);
@@ -296,7 +296,7 @@ fn read_at(file: BorrowedFd<'_>, buffer: &mut [u8], offset: u64) -> Result<usize
     loop {
         match pread(file, &mut *buffer, offset) {
             Err(Errno::INTR) => {}
-            answer => return answer.map_err(|errno| SinkError::writing("reading back", errno)),
+            answer => return answer.map_err(|errno| SinkError::of_call("reading back", errno)),
         }
     }
 }
@@ -319,7 +319,7 @@ mod tests {
     fn what_is_stale_for_a_moment_is_asked_for_again() {
         for (stale, answer) in [(0, Ok(7)), (2, Ok(7)), (STALE_TRIES + 1, Err(Errno::STALE))] {
             let mut left = stale;
-            let answered = while_stale(|| match left {
+            let answered = retry_while_stale(|| match left {
                 0 => Ok(7),
                 _ => {
                     left -= 1;
@@ -328,7 +328,7 @@ mod tests {
             });
             assert_eq!(answered, answer);
         }
-        assert_eq!(while_stale(|| Err::<(), _>(Errno::IO)), Err(Errno::IO));
+        assert_eq!(retry_while_stale(|| Err::<(), _>(Errno::IO)), Err(Errno::IO));
     }
 
     #[test]
@@ -338,12 +338,12 @@ mod tests {
         let content: Vec<u8> = (0..200_000u32).map(|i| (i % 251) as u8).collect();
         fs::write(&path, &content).unwrap();
         let file = File::options().read(true).write(true).open(&path).unwrap();
-        assert!(holds(file.as_fd(), 0, &content).unwrap());
-        assert!(holds(file.as_fd(), 70_001, &content[70_001..190_000]).unwrap());
-        assert!(!holds(file.as_fd(), 1, &content).unwrap(), "shifted, and too short");
+        assert!(readback_matches(file.as_fd(), 0, &content).unwrap());
+        assert!(readback_matches(file.as_fd(), 70_001, &content[70_001..190_000]).unwrap());
+        assert!(!readback_matches(file.as_fd(), 1, &content).unwrap(), "shifted, and too short");
         let mut other = content.clone();
         other[199_999] ^= 1;
-        assert!(!holds(file.as_fd(), 0, &other).unwrap());
+        assert!(!readback_matches(file.as_fd(), 0, &other).unwrap());
         let mut buffer = vec![0; 300_000];
         assert_eq!(read_back(file.as_fd(), &mut buffer, 100).unwrap(), 199_900);
         assert_eq!(buffer[..199_900], content[100..]);
@@ -353,10 +353,10 @@ mod tests {
     fn a_file_that_is_too_long_is_cut_and_one_too_short_an_error() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"abcdef").unwrap();
-        settle_size(file.as_fd(), 6).unwrap();
-        settle_size(file.as_fd(), 4).unwrap();
+        enforce_size(file.as_fd(), 6).unwrap();
+        enforce_size(file.as_fd(), 4).unwrap();
         assert_eq!(file.metadata().unwrap().len(), 4);
-        let error = settle_size(file.as_fd(), 5).unwrap_err();
+        let error = enforce_size(file.as_fd(), 5).unwrap_err();
         assert_eq!(error.to_string(), "5 bytes were written, the storage says that the file has 4");
     }
 

@@ -50,7 +50,7 @@ pub enum ExistingEntry {
 ///
 /// # Errors
 /// Those of the system calls.
-pub fn look_at(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<ExistingEntry>> {
+pub fn read_existing_entry(directory: BorrowedFd<'_>, name: &[u8]) -> io::Result<Option<ExistingEntry>> {
     let found = match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(None),
         found => found?,
@@ -114,13 +114,13 @@ pub fn digest_of(directory: BorrowedFd<'_>, name: &[u8], follow: bool) -> io::Re
 ///
 /// # Errors
 /// Those of opening the file and of setting mode and times. The keeper counts other failures.
-pub fn dress_file(
+pub fn set_file_metadata(
     directory: BorrowedFd<'_>,
     name: &[u8],
     dress: &MetadataToSet<'_>,
 ) -> Result<(), SinkError> {
     let file = open_file(directory, name, false).map_err(SinkError::of_directory)?;
-    dress.put_on(file.as_fd(), true)?;
+    dress.apply_to(file.as_fd(), true)?;
     let learns = dress.losses.is_some_and(|losses| !losses.knows_times());
     let before = if learns { fstat(&file).ok() } else { None };
     dress.set_time(file.as_fd(), before.as_ref().map(mtime_of))
@@ -144,7 +144,7 @@ mod tests {
         std::fs::create_dir(dir.path().join("d")).unwrap();
         let held = File::open(dir.path()).unwrap();
         fn look(held: &File, name: &[u8]) -> Option<ExistingEntry> {
-            look_at(held.as_fd(), name).unwrap()
+            read_existing_entry(held.as_fd(), name).unwrap()
         }
         assert!(matches!(look(&held, b"f"), Some(ExistingEntry::File { size: 7, .. })));
         assert!(matches!(look(&held, b"l"), Some(ExistingEntry::Symlink { target, .. }) if *target == *b"f"));

@@ -99,8 +99,8 @@ impl ExtraMetadataReader {
 
     /// Reads the extras of one entry with this owner and group.
     pub(crate) fn read(&self, spot: AttributeHolder<'_>, uid: u32, gid: u32) -> Option<Box<ExtraMetadata>> {
-        let extras =
-            self.extras(spot, (uid, gid), &mut |reason| self.losses.count("extended attributes", reason));
+        let extras = self
+            .read_extras(spot, (uid, gid), &mut |reason| self.losses.count("extended attributes", reason));
         (!extras.is_empty()).then(|| Box::new(extras))
     }
 
@@ -109,7 +109,7 @@ impl ExtraMetadataReader {
     ///
     /// # Errors
     /// A name with a NUL.
-    pub fn look_at(
+    pub fn read_by_name(
         &self,
         directory: BorrowedFd<'_>,
         name: Option<&[u8]>,
@@ -119,7 +119,7 @@ impl ExtraMetadataReader {
         let name = CString::new(name.unwrap_or(b"."))?;
         let spot = AttributeHolder::Named { directory, name: &name, follow: false };
         let mut problem = None;
-        let extras = self.extras(spot, owner, &mut |reason| {
+        let extras = self.read_extras(spot, owner, &mut |reason| {
             problem.get_or_insert_with(|| reason.to_owned());
         });
         Ok((extras, problem))
@@ -131,7 +131,7 @@ impl ExtraMetadataReader {
     }
 
     /// Calls `lost` with the reason for each unreadable attribute.
-    fn extras(
+    fn read_extras(
         &self,
         spot: AttributeHolder<'_>,
         (uid, gid): (u32, u32),
@@ -154,7 +154,7 @@ impl ExtraMetadataReader {
 
     /// Returns true if a device, pipe or socket of this type is requested.
     pub(crate) fn keeps(&self, special: &SpecialFile) -> bool {
-        self.fidelity.kept.has(special)
+        self.fidelity.kept.keeps_special(special)
     }
 
     /// Returns true if any special files are requested.
@@ -169,7 +169,7 @@ impl ExtraMetadataReader {
 
     /// Returns the first name of the file of `size` bytes that the scan meets at `path`; none if `path` is
     /// the first of its `names` names.
-    pub(crate) fn same_as(
+    pub(crate) fn hard_link_target(
         &self,
         file: FileIdentity,
         names: u32,
@@ -206,7 +206,7 @@ impl ExtraMetadataReader {
         if let Some(account) = requested {
             return account.clone();
         }
-        if let Some(account) = rules.of(number, || names.of(number, look_up)) {
+        if let Some(account) = rules.mapped_account(number, || names.of(number, look_up)) {
             return account;
         }
         let is_number = self.fidelity.numeric_ids || number == 0;
@@ -221,11 +221,11 @@ impl ExtraMetadataReader {
         spot: AttributeHolder<'_>,
         lost: &mut dyn FnMut(&str),
     ) -> (Vec<ExtendedAttribute>, CompleteAttributeKinds) {
-        let mut names = match list(spot) {
+        let mut names = match list_attributes(spot) {
             Ok(names) => names,
             Err(Errno::OPNOTSUPP) => return Default::default(),
             Err(errno) => {
-                lost(&reason(errno));
+                lost(&loss_reason(errno));
                 return Default::default();
             }
         };
@@ -242,7 +242,7 @@ impl ExtraMetadataReader {
                 // Removed since the list was read.
                 Err(Errno::NODATA) => continue,
                 Err(errno) => {
-                    lost(&reason(errno));
+                    lost(&loss_reason(errno));
                     all_told = CompleteAttributeKinds::default();
                     continue;
                 }
@@ -329,8 +329,8 @@ fn group_name(gid: u32) -> Option<String> {
 }
 
 /// The names of an entry's attributes, each followed by a NUL.
-pub(crate) fn list(spot: AttributeHolder<'_>) -> Result<Vec<u8>, Errno> {
-    grown(|buffer| match spot {
+pub(crate) fn list_attributes(spot: AttributeHolder<'_>) -> Result<Vec<u8>, Errno> {
+    call_with_growing_buffer(|buffer| match spot {
         AttributeHolder::Open(file) => flistxattr(file, buffer),
         AttributeHolder::Named { directory, name, follow } => {
             let path = path_of(directory, name);
@@ -346,7 +346,7 @@ pub(crate) fn list(spot: AttributeHolder<'_>) -> Result<Vec<u8>, Errno> {
 
 /// The value of one attribute.
 pub(crate) fn get(spot: AttributeHolder<'_>, attribute: &[u8]) -> Result<Vec<u8>, Errno> {
-    grown(|buffer| match spot {
+    call_with_growing_buffer(|buffer| match spot {
         AttributeHolder::Open(file) => fgetxattr(file, attribute, buffer),
         AttributeHolder::Named { directory, name, follow } => {
             let path = path_of(directory, name);
@@ -381,7 +381,9 @@ fn open_plain(directory: BorrowedFd<'_>, name: &CStr, follow: bool) -> Result<Ow
 
 /// Calls `get` or `list` with a short buffer, then with a long one. Most entries have no attributes, or short
 /// ones.
-pub(crate) fn grown(mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+pub(crate) fn call_with_growing_buffer(
+    mut call: impl FnMut(&mut [u8]) -> Result<usize, Errno>,
+) -> Result<Vec<u8>, Errno> {
     let mut short = [0; 256];
     match call(&mut short) {
         Err(Errno::RANGE) => {}
@@ -401,7 +403,7 @@ pub(crate) fn path_of(directory: BorrowedFd<'_>, name: &CStr) -> Vec<u8> {
 }
 
 /// The error as text without its number.
-pub(crate) fn reason(errno: Errno) -> String {
+pub(crate) fn loss_reason(errno: Errno) -> String {
     match errno {
         Errno::PERM | Errno::ACCESS => "not permitted".to_owned(),
         Errno::OPNOTSUPP => "the file system does not have them".to_owned(),

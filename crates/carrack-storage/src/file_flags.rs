@@ -47,17 +47,17 @@ mod tests {
         if ioctl_setflags(&file, IFlags::NODUMP).is_err() {
             return println!("skipped: tmpfs has no file flags here");
         }
-        assert_eq!(of(&path).unwrap().set(), NO_DUMP);
+        assert_eq!(of(&path).unwrap().active(), NO_DUMP);
         let keeper = AttributeWriter::new(false);
         let wanted = FileFlags::new(u32::MAX, IMMUTABLE | APPEND_ONLY | NO_DUMP);
-        keeper.fasten(file.as_fd(), wanted);
-        keeper.fasten(file.as_fd(), wanted.among(NO_DUMP));
+        keeper.set_blocking_flags(file.as_fd(), wanted);
+        keeper.set_blocking_flags(file.as_fd(), wanted.restricted_to(NO_DUMP));
         assert_eq!(keeper.losses().take_lines(), ["file flags of 1 entry not kept: the sink sets none"]);
-        assert_eq!(of(&path).unwrap().set(), NO_DUMP);
+        assert_eq!(of(&path).unwrap().active(), NO_DUMP);
         // A flag that the keeper never sets counts as no difference.
         let held = File::open(dir.path()).unwrap();
         fn would_flag(keeper: &AttributeWriter, held: &File, flags: FileFlags) -> bool {
-            keeper.would_flag(
+            keeper.would_change_flags(
                 &ExtraMetadata { flags: Some(flags), ..ExtraMetadata::default() },
                 held.as_fd(),
                 b"f",

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use unicode_normalization::UnicodeNormalization;
 
 use crate::small_file_placement::create_flags;
-use crate::{FileIdentity, ScratchNames, SinkError, keep_times};
+use crate::{FileIdentity, ScratchNames, SinkError, preserve_times};
 use carrack_layout::{FileSystemKind, kind_of, magic_of};
 
 /// Bound of the claims, of 16 bytes each. Beyond it, an existing name is claimed only if it is spelled the
@@ -79,21 +79,21 @@ impl FoldedNames {
     }
 
     /// The folding of a directory, known as `path`, at its first use; none if it distinguishes all names.
-    pub fn of(&self, directory: BorrowedFd<'_>, path: &RelPath) -> Option<CaseFoldingDirectory> {
+    pub fn folding_of(&self, directory: BorrowedFd<'_>, path: &RelPath) -> Option<CaseFoldingDirectory> {
         if self.magic.is_some_and(|magic| EXACT.contains(&magic)) {
             return None;
         }
         if let Some((_, known)) = self.last().as_ref().filter(|(last, _)| last == path) {
             return *known;
         }
-        let known = self.look(directory);
+        let known = self.detect_folding(directory);
         *self.last() = Some((path.clone(), known));
         known
     }
     fn last(&self) -> MutexGuard<'_, Option<(RelPath, Option<CaseFoldingDirectory>)>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    fn look(&self, directory: BorrowedFd<'_>) -> Option<CaseFoldingDirectory> {
+    fn detect_folding(&self, directory: BorrowedFd<'_>) -> Option<CaseFoldingDirectory> {
         let magic = self.magic.or_else(|| magic_of(directory).ok())?;
         if EXACT.contains(&magic) {
             return None;
@@ -116,7 +116,7 @@ impl FoldedNames {
             let folding = match kind_of(directory, device, magic) {
                 // If the probe can't be created, no entry can be placed either.
                 FileSystemKind::Plain | FileSystemKind::Set => {
-                    keep_times(directory, || probe(directory, &self.scratch)).ok()?
+                    preserve_times(directory, || probe(directory, &self.scratch)).ok()?
                 }
                 // The file systems of `EXACT`, served by a process.
                 _ => NameFolding::default(),
@@ -143,7 +143,7 @@ impl FoldedNames {
             Some(identity) => self.hasher.hash_one((identity, folding.fold(name))),
             None => self.hasher.hash_one((folding.fold(path.as_bytes()), folding.fold(name))),
         };
-        match self.put(place, self.hasher.hash_one((path, name))) {
+        match self.insert_claim(place, self.hasher.hash_one((path, name))) {
             Some(true) => Ok(()),
             Some(false) => Err(SinkError::SameName),
             None if is_spelled(held, name) => Ok(()),
@@ -160,7 +160,7 @@ impl FoldedNames {
             Some(identity) => self.hasher.hash_one(identity),
             None => self.hasher.hash_one(directory.folding.fold(path.as_bytes())),
         };
-        match self.put(place, self.hasher.hash_one(path)) {
+        match self.insert_claim(place, self.hasher.hash_one(path)) {
             Some(false) => Err(SinkError::SameName),
             _ => Ok(()),
         }
@@ -189,7 +189,7 @@ impl FoldedNames {
     }
 
     /// Returns true if the place belongs to the path now; none if the bound of the claims is reached.
-    fn put(&self, place: u64, path: u64) -> Option<bool> {
+    fn insert_claim(&self, place: u64, path: u64) -> Option<bool> {
         let mut claims = self.claims();
         if let Some(known) = claims.get(&place) {
             return Some(*known == path);

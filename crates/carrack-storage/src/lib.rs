@@ -41,15 +41,18 @@ pub use attribute_writer::{AttributeWriter, MetadataToSet, unknown_account};
 pub use base::{EntryPlace, PathBase, PathPurpose, PathStatResult};
 pub use browse::{
     BrowsedKind, EntryStatResult, ListedEntry, ListingItem, RemovalEvent, RemovalExclusion,
-    RemovalPreviewCount, RemovalStep, TreeRemovalResult, count_in, glance, link_text, remove_in,
+    RemovalPreviewCount, RemovalStep, TreeRemovalResult, count_removable, link_text, read_entry_state,
+    remove_in,
 };
 pub use directory_access::{ChangedDirectoryModes, RestoredDirectorySelection};
 pub use directory_spool::DirectoryMetadataSpool;
 pub use durable::{
-    CommitCare, FsyncBeforeCommit, FsyncMethod, device_of, holds, keep_times, read_back, sync_data,
-    sync_directories, sync_directory, sync_file, sync_file_system, sync_whole,
+    CommitCare, FsyncBeforeCommit, FsyncMethod, device_of, preserve_times, read_back, readback_matches,
+    sync_all, sync_data, sync_directories, sync_directory, sync_file, sync_file_system,
 };
-pub use existing_entry::{ExistingEntry, ExistingFileTimes, digest_of, dress_file, file_times, look_at};
+pub use existing_entry::{
+    ExistingEntry, ExistingFileTimes, digest_of, file_times, read_existing_entry, set_file_metadata,
+};
 pub use extras_source::ExtraMetadataReader;
 pub use folded_names::{CaseFoldingDirectory, FoldedNames};
 pub use link_spool::{HardLinkCreationContext, LinkCreationCounts, LinkSpool};
@@ -65,7 +68,7 @@ pub use small_file_placement::{SmallContent, clear_umask, place_small, place_sym
 pub use source_error::SourceError;
 pub use source_file::{ScannedFileState, SmallFile, SourceFile, read_small};
 pub use source_pattern::SourceNameWildcard;
-pub use special::{dress_special, place_special};
+pub use special::{place_special, set_special_metadata};
 pub use status::{FileIdentity, FileStamp, MountIdentity};
 pub use stored_times::{DestinationTimePrecision, are_within, may_be_stored, time_unit_of};
 pub use temporary_names::ScratchNames;

@@ -19,12 +19,12 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::directory_spool::nameless_file;
-use crate::durable::settle_size;
-use crate::extras_source::{grown, reason};
+use crate::durable::enforce_size;
+use crate::extras_source::{call_with_growing_buffer, loss_reason};
 use crate::small_file_placement::{both_times, create_flags};
 use crate::status::{is_regular, mtime_of, size_of};
 use crate::{
-    DestinationTimePrecision, MetadataLossCounter, RootDirectory, ScratchNames, SinkError, sync_whole,
+    DestinationTimePrecision, MetadataLossCounter, RootDirectory, ScratchNames, SinkError, sync_all,
 };
 
 /// Bytes of the records in memory: about 40,000 names.
@@ -96,7 +96,7 @@ impl LinkSpool {
     ///
     /// # Errors
     /// If the records exceed the memory and can't be written at the destination either.
-    pub fn note(
+    pub fn record_link(
         &mut self,
         directory: &RelPath,
         name: &[u8],
@@ -192,34 +192,34 @@ where
         let (parent, first) = link
             .first
             .split_last()
-            .ok_or_else(|| SinkError::naming("linking to the first name", Errno::NOENT))?;
+            .ok_or_else(|| SinkError::of_name_call("linking to the first name", Errno::NOENT))?;
         let from = root.enter_directory(&parent).map_err(SinkError::of_directory)?;
         let from = from.as_fd();
-        let found =
-            look(from, first).map_err(|errno| SinkError::writing("linking to the first name", errno))?;
+        let found = stat_entry(from, first)
+            .map_err(|errno| SinkError::of_call("linking to the first name", errno))?;
         let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
         // The status of a file that was just renamed may come from a cache, where gocryptfs has another size.
         let is_found = self.is_expected(link, from, &FirstNameIdentity::of(&found))
-            || FirstNameIdentity::look_anew(from, first)
+            || FirstNameIdentity::read_uncached(from, first)
                 .is_ok_and(|found| self.is_expected(link, from, &found));
         if !is_file || !is_found {
             return Err(SinkError::Vanished);
         }
         let into = root.make_directory(&link.directory).map_err(SinkError::of_directory)?;
         let into = into.as_fd();
-        let linked = match put((from, first, &found), (into, &link.name), ways.scratch)? {
+        let linked = match link_or_replace((from, first, &found), (into, &link.name), ways.scratch)? {
             Err(Errno::ISDIR) if (self.make_way)(into, &link.directory, &link.name) => {
-                put((from, first, &found), (into, &link.name), ways.scratch)?
+                link_or_replace((from, first, &found), (into, &link.name), ways.scratch)?
             }
             answer => answer,
         };
         match linked {
             Err(errno) if has_no_links(errno) => {
-                let copied = copy((from, first, &found), (into, &link.name), ways)?;
-                ways.losses.count_several(HARD_LINKS, &reason(errno));
+                let copied = copy_first_name((from, first, &found), (into, &link.name), ways)?;
+                ways.losses.count_several(HARD_LINKS, &loss_reason(errno));
                 Ok(copied)
             }
-            linked => linked.map_err(|errno| SinkError::naming("linking", errno)),
+            linked => linked.map_err(|errno| SinkError::of_name_call("linking", errno)),
         }
     }
 
@@ -277,7 +277,7 @@ fn u64_at(head: &[u8; HEAD_BYTES], at: usize) -> Option<u64> {
 }
 
 /// Links a name to a file, in place of another file; the inner result is false if the name existed.
-fn put(
+fn link_or_replace(
     (from, first, found): (BorrowedFd<'_>, &[u8], &Stat),
     (into, name): (BorrowedFd<'_>, &[u8]),
     scratch: &ScratchNames,
@@ -289,7 +289,7 @@ fn put(
             let linked = scratch.create(name, |free| linkat(from, first, into, free, AtFlags::empty()));
             // A rename between two names of one file does nothing. Some file systems report inode numbers
             // that hide it.
-            Ok(linked.and_then(|((), made)| made.rename(into, name).map(|()| !made.is_left(into))))
+            Ok(linked.and_then(|((), made)| made.rename(into, name).map(|()| !made.remove_if_left(into))))
         }
         answer => Ok(answer.map(|()| true)),
     }
@@ -307,7 +307,7 @@ impl FirstNameIdentity {
     }
 
     /// Asks the file system itself, past the kernel's cache.
-    fn look_anew(directory: BorrowedFd<'_>, name: &[u8]) -> Result<FirstNameIdentity, Errno> {
+    fn read_uncached(directory: BorrowedFd<'_>, name: &[u8]) -> Result<FirstNameIdentity, Errno> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
         let found = statx(directory, name, flags, StatxFlags::BASIC_STATS)?;
         let mtime = found.stx_mtime;
@@ -336,32 +336,32 @@ fn has_no_links(errno: Errno) -> bool {
 }
 
 /// Copies the contents and metadata of the first name; returns false if the name is such a copy already.
-fn copy(
+fn copy_first_name(
     (from, first, found): (BorrowedFd<'_>, &[u8], &Stat),
     (into, name): (BorrowedFd<'_>, &[u8]),
     ways: &HardLinkCreationContext<'_>,
 ) -> Result<bool, SinkError> {
-    if look(into, name).is_ok_and(|own| is_copy(&own, found, into, ways.times)) {
+    if stat_entry(into, name).is_ok_and(|own| is_copy(&own, found, into, ways.times)) {
         return Ok(false);
     }
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut source = openat(from, first, flags, Mode::empty())
         .map(File::from)
-        .map_err(|errno| SinkError::naming("opening the first name", errno))?;
+        .map_err(|errno| SinkError::of_name_call("opening the first name", errno))?;
     let (file, temporary) = ways
         .scratch
         .create(name, |free| openat(into, free, create_flags(), Mode::RUSR | Mode::WUSR))
-        .map_err(|errno| SinkError::naming("creating", errno))?;
+        .map_err(|errno| SinkError::of_name_call("creating", errno))?;
     let mut file = File::from(file);
-    let mut filled = fill(&mut source, &mut file, found);
+    let mut filled = copy_file(&mut source, &mut file, found);
     if filled.is_ok() && ways.syncs {
-        filled = sync_whole(file.as_fd());
+        filled = sync_all(file.as_fd());
     }
     if let Err(error) = filled {
         temporary.remove(into);
         return Err(error);
     }
-    temporary.rename(into, name).map_err(|errno| SinkError::naming("renaming", errno))?;
+    temporary.rename(into, name).map_err(|errno| SinkError::of_name_call("renaming", errno))?;
     Ok(true)
 }
 
@@ -373,14 +373,14 @@ fn is_copy(own: &Stat, first: &Stat, directory: BorrowedFd<'_>, times: &Destinat
 }
 
 /// Copies contents and metadata. Metadata that can't be set was counted for the first name.
-fn fill(source: &mut File, file: &mut File, found: &Stat) -> Result<(), SinkError> {
+fn copy_file(source: &mut File, file: &mut File, found: &Stat) -> Result<(), SinkError> {
     let copied = io::copy(source, file);
     copied.map_err(|error| match Errno::from_io_error(&error) {
-        Some(errno) => SinkError::writing("copying the first name", errno),
+        Some(errno) => SinkError::of_call("copying the first name", errno),
         None => SinkError::Write { action: "copying the first name", error },
     })?;
-    settle_size(file.as_fd(), size_of(found))?;
-    let own = fstat(&*file).map_err(|errno| SinkError::writing("looking at", errno))?;
+    enforce_size(file.as_fd(), size_of(found))?;
+    let own = fstat(&*file).map_err(|errno| SinkError::of_call("looking at", errno))?;
     let is_owners = (own.st_uid, own.st_gid) == (found.st_uid, found.st_gid)
         || fchown(&*file, Some(Uid::from_raw(found.st_uid)), Some(Gid::from_raw(found.st_gid))).is_ok();
     copy_attributes(source, file);
@@ -391,20 +391,20 @@ fn fill(source: &mut File, file: &mut File, found: &Stat) -> Result<(), SinkErro
 }
 
 fn copy_attributes(source: &File, file: &File) {
-    let Ok(names) = grown(|names| flistxattr(source, names)) else { return };
+    let Ok(names) = call_with_growing_buffer(|names| flistxattr(source, names)) else { return };
     for name in names.split_inclusive(|&byte| byte == 0).flat_map(CStr::from_bytes_with_nul) {
-        if let Ok(value) = grown(|value| fgetxattr(source, name, value)) {
+        if let Ok(value) = call_with_growing_buffer(|value| fgetxattr(source, name, value)) {
             let _ = fsetxattr(file, name, &value, XattrFlags::empty());
         }
     }
 }
 
-fn look(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Stat, Errno> {
+fn stat_entry(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Stat, Errno> {
     statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
 fn is_same(directory: BorrowedFd<'_>, name: &[u8], file: &Stat) -> bool {
-    look(directory, name).is_ok_and(|other| (other.st_dev, other.st_ino) == (file.st_dev, file.st_ino))
+    stat_entry(directory, name).is_ok_and(|other| (other.st_dev, other.st_ino) == (file.st_dev, file.st_ino))
 }
 
 fn failure(root: &RootDirectory, directory: &RelPath, name: &[u8], error: &SinkError) -> EntryFailure {
@@ -455,9 +455,10 @@ mod tests {
         let first = dir.path().join("a/first");
         fs::set_permissions(&first, std::os::unix::fs::PermissionsExt::from_mode(0o4640)).unwrap();
         let held = root.open_directory(&rel("a")).unwrap();
-        let found = look(held.as_fd(), b"first").unwrap();
+        let found = stat_entry(held.as_fd(), b"first").unwrap();
         for is_new in [true, false] {
-            let copied = copy((held.as_fd(), b"first", &found), (held.as_fd(), b"second"), &ways).unwrap();
+            let copied =
+                copy_first_name((held.as_fd(), b"first", &found), (held.as_fd(), b"second"), &ways).unwrap();
             assert_eq!(copied, is_new);
         }
         let second = fs::metadata(dir.path().join("a/second")).unwrap();
@@ -483,7 +484,7 @@ mod tests {
         for is_first in [true, false] {
             let mut spool = LinkSpool::new(Arc::clone(&root));
             for (directory, name) in [("", "old"), ("b/c", "new"), ("a", "beside")] {
-                spool.note(&rel(directory), name.as_bytes(), &same_as, mtime).unwrap();
+                spool.record_link(&rel(directory), name.as_bytes(), &same_as, mtime).unwrap();
             }
             let counts = spool.finish(&ways, |_, _, _| false, |failure| panic!("{failure}"));
             assert_eq!(counts, if is_first { made(3) } else { LinkCreationCounts { made: 0, present: 3 } });
@@ -506,12 +507,12 @@ mod tests {
             has_all: true,
         };
         let mut spool = LinkSpool::new(root);
-        spool.note(&rel(""), b"size", &HardLinkTarget { size: 8, ..same_as.clone() }, mtime).unwrap();
-        spool.note(&rel(""), b"time", &same_as, Timestamp::default()).unwrap();
+        spool.record_link(&rel(""), b"size", &HardLinkTarget { size: 8, ..same_as.clone() }, mtime).unwrap();
+        spool.record_link(&rel(""), b"time", &same_as, Timestamp::default()).unwrap();
         spool
-            .note(&rel(""), b"gone", &HardLinkTarget { path: rel("none"), ..same_as.clone() }, mtime)
+            .record_link(&rel(""), b"gone", &HardLinkTarget { path: rel("none"), ..same_as.clone() }, mtime)
             .unwrap();
-        spool.note(&rel(""), b"dir", &HardLinkTarget { path: rel("a"), ..same_as }, mtime).unwrap();
+        spool.record_link(&rel(""), b"dir", &HardLinkTarget { path: rel("a"), ..same_as }, mtime).unwrap();
         let mut failures = 0;
         assert_eq!(spool.finish(&ways, |_, _, _| false, |_| failures += 1), made(0));
         assert_eq!((failures, fs::read_dir(dir.path()).unwrap().count()), (4, 1));
@@ -535,7 +536,7 @@ mod tests {
         while spool.spilled.as_ref().is_none_or(|(_, end)| *end < 2 * SPOOL_BYTES_MAX as u64)
             || count % 3 != 0
         {
-            spool.note(&rel(""), format!("{}", count % 100).as_bytes(), &same_as, mtime).unwrap();
+            spool.record_link(&rel(""), format!("{}", count % 100).as_bytes(), &same_as, mtime).unwrap();
             count += 1;
         }
         let counts = spool.finish(&ways, |_, _, _| false, |failure| panic!("{failure}"));

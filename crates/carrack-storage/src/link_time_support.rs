@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::small_file_placement::{both_times, times};
 use crate::status::mtime_of;
 use crate::stored_times::is_out_of_range;
-use crate::{ScratchNames, keep_times};
+use crate::{ScratchNames, preserve_times};
 
 /// `f_type` of the file systems that are probed: FUSE, and SMB's two clients (statfs(2)).
 const ASKED_FILE_SYSTEMS: [u32; 3] = [0x6573_5546, 0xff53_4d42, 0xfe53_4d42];
@@ -35,11 +35,11 @@ pub(crate) enum LinkTimeSupport {
 
 impl LinkTimeSupport {
     /// Makes the temporary link only on file systems that may differ from [`LinkTimeSupport::Alone`].
-    pub(crate) fn of(directory: BorrowedFd<'_>, scratch: &ScratchNames) -> LinkTimeSupport {
+    pub(crate) fn detect(directory: BorrowedFd<'_>, scratch: &ScratchNames) -> LinkTimeSupport {
         let is_asked =
             fstatfs(directory).is_ok_and(|found| ASKED_FILE_SYSTEMS.contains(&(found.f_type as u32)));
         if is_asked {
-            keep_times(directory, || ask(directory, scratch)).unwrap_or(LinkTimeSupport::Alone)
+            preserve_times(directory, || probe(directory, scratch)).unwrap_or(LinkTimeSupport::Alone)
         } else {
             LinkTimeSupport::Alone
         }
@@ -51,10 +51,10 @@ impl LinkTimeSupport {
     }
 }
 
-fn ask(directory: BorrowedFd<'_>, scratch: &ScratchNames) -> Result<LinkTimeSupport, Errno> {
+fn probe(directory: BorrowedFd<'_>, scratch: &ScratchNames) -> Result<LinkTimeSupport, Errno> {
     let ((), temporary) = scratch.create(b"link", |free| symlinkat(free, directory, free))?;
     let name = temporary.as_bytes();
-    let found = judge(|times| {
+    let found = classify(|times| {
         utimensat(directory, name, times, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(mtime_of(&statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?))
     });
@@ -63,7 +63,7 @@ fn ask(directory: BorrowedFd<'_>, scratch: &ScratchNames) -> Result<LinkTimeSupp
 }
 
 /// Judges by `set`, which sets times of the link and reads its time back.
-fn judge(set: impl Fn(&Timestamps) -> Result<Timestamp, Errno>) -> LinkTimeSupport {
+fn classify(set: impl Fn(&Timestamps) -> Result<Timestamp, Errno>) -> LinkTimeSupport {
     for (times, way) in [(times(PROBE), LinkTimeSupport::Alone), (both_times(PROBE), LinkTimeSupport::Both)] {
         match set(&times) {
             Ok(stored) if !is_out_of_range(PROBE, stored) => return way,
@@ -90,23 +90,23 @@ mod tests {
         fn told(times: &Timestamps) -> Timestamp {
             Timestamp { seconds: times.last_modification.tv_sec, nanoseconds: 0 }
         }
-        assert_eq!(judge(|times| Ok(told(times))), LinkTimeSupport::Alone);
-        let both = judge(|times| match times.last_access.tv_nsec {
+        assert_eq!(classify(|times| Ok(told(times))), LinkTimeSupport::Alone);
+        let both = classify(|times| match times.last_access.tv_nsec {
             UTIME_OMIT => Ok(now),
             _ => Ok(told(times)),
         });
         assert_eq!(both, LinkTimeSupport::Both);
-        assert_eq!(judge(|_| Ok(now)), LinkTimeSupport::Ignored);
-        assert_eq!(judge(|_| Err(Errno::NOENT)), LinkTimeSupport::Followed);
-        assert_eq!(judge(|_| Err(Errno::LOOP)), LinkTimeSupport::Followed);
-        assert_eq!(judge(|_| Err(Errno::PERM)), LinkTimeSupport::Alone);
+        assert_eq!(classify(|_| Ok(now)), LinkTimeSupport::Ignored);
+        assert_eq!(classify(|_| Err(Errno::NOENT)), LinkTimeSupport::Followed);
+        assert_eq!(classify(|_| Err(Errno::LOOP)), LinkTimeSupport::Followed);
+        assert_eq!(classify(|_| Err(Errno::PERM)), LinkTimeSupport::Alone);
     }
 
     #[test]
     fn the_temporary_link_goes() {
         let dir = tempfile::tempdir().unwrap();
         let held = std::fs::File::open(dir.path()).unwrap();
-        assert_eq!(ask(held.as_fd(), &ScratchNames::new(None).unwrap()), Ok(LinkTimeSupport::Alone));
+        assert_eq!(probe(held.as_fd(), &ScratchNames::new(None).unwrap()), Ok(LinkTimeSupport::Alone));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

@@ -14,7 +14,7 @@ use crate::ScratchNames;
 use crate::link_time_support::LinkTimeSupport;
 use crate::modes::SET_IDS;
 use crate::small_file_placement::{both_times, times};
-use crate::status::{changed_of, mtime_of};
+use crate::status::{ctime_of, mtime_of};
 use crate::stored_times::{is_ordinary, is_out_of_range};
 
 /// The bits that chmod(2) sets.
@@ -116,7 +116,7 @@ impl MetadataLossCounter {
             && let Ok(found) = look()
         {
             let set_both = (!is_both).then_some(|| set(&both_times(told)).and_then(|()| look()));
-            self.note_time(told, &found, set_both);
+            self.record_time_readback(told, &found, set_both);
         }
         Ok(())
     }
@@ -137,7 +137,7 @@ impl MetadataLossCounter {
     /// Judges a time that was set and read back as `found`. `set_both` sets it with the access time and reads
     /// it back, unless that was done. Another thread may have learned the file system's handling of times
     /// meanwhile.
-    fn note_time(
+    fn record_time_readback(
         &self,
         told: Timestamp,
         found: &Stat,
@@ -155,7 +155,7 @@ impl MetadataLossCounter {
                 }
                 // If the time is close to now, only its fraction shows that the file system did not ignore
                 // it.
-                None if is_ordinary(told) && is_told_from_now(told, stored, changed_of(found)) => {
+                None if is_ordinary(told) && is_told_from_now(told, stored, ctime_of(found)) => {
                     self.time_way.fetch_max(TimeSettingMethod::Alone as u8, Relaxed);
                 }
                 None => {}
@@ -163,7 +163,7 @@ impl MetadataLossCounter {
         }
         let is_ignored = is_ordinary(told);
         if is_out_of_range(told, stored) {
-            self.lost_time();
+            self.record_lost_time();
             let why =
                 if is_ignored { "the file system ignores it" } else { "the file system has no room for it" };
             self.count("the time", why);
@@ -175,11 +175,11 @@ impl MetadataLossCounter {
 
     /// The handling of symbolic links' times by the file system of `directory`, learned once.
     pub(crate) fn link_times(&self, directory: BorrowedFd<'_>, scratch: &ScratchNames) -> LinkTimeSupport {
-        *self.link_times.get_or_init(|| LinkTimeSupport::of(directory, scratch))
+        *self.link_times.get_or_init(|| LinkTimeSupport::detect(directory, scratch))
     }
 
     /// Notes that a time differs from the source's.
-    pub(crate) fn lost_time(&self) {
+    pub(crate) fn record_lost_time(&self) {
         self.lost_times.store(true, Relaxed);
     }
 
@@ -314,7 +314,7 @@ mod tests {
             is_set.set(true);
             Ok(found((1_600_000_000, 0)))
         });
-        losses.note_time(time, &found((1_900_000_000, 0)), set_both);
+        losses.record_time_readback(time, &found((1_900_000_000, 0)), set_both);
         assert!(is_set.get() && !losses.has_lost_times());
         // A file system that ignores both.
         let losses = MetadataLossCounter::default();

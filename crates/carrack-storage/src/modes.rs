@@ -15,7 +15,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::directory_access::set_mode;
-use crate::extras_source::{grown, path_of};
+use crate::extras_source::{call_with_growing_buffer, path_of};
 use crate::small_file_placement::users_umask;
 use crate::status::is_regular;
 
@@ -157,13 +157,13 @@ impl AclBits {
 
     /// Narrows `mode`, whose group bits are the mask of this ACL, for an entry without the ACL: its group
     /// bits become the rights of the owning group.
-    pub(crate) fn without(self, mode: u32) -> u32 {
+    pub(crate) fn mode_without_acl(self, mode: u32) -> u32 {
         mode & !GROUP | mode & (self.group & self.mask.unwrap_or(self.group)) << 3
     }
 }
 
 /// The permission bits of a file or special file that is made in `directory` with the source's `mode`.
-pub(crate) fn mode_of_new(directory: BorrowedFd<'_>, mode: u32) -> u32 {
+pub(crate) fn new_file_mode(directory: BorrowedFd<'_>, mode: u32) -> u32 {
     let mode = mode & PERMISSIONS;
     match default_acl(directory) {
         Some(acl) => mode & acl.mode(),
@@ -182,15 +182,15 @@ pub(crate) fn mode_to_create(directory: BorrowedFd<'_>, mode: u32) -> u32 {
 /// counts even with a default ACL.
 pub(crate) fn mode_of_new_directory_in(made: BorrowedFd<'_>, mode: u32, found: u32) -> u32 {
     // The directory inherited the default ACL of its parent.
-    mode_of_new(made, mode) & !users_umask() | mode & STICKY | found & SET_GROUP_ID
+    new_file_mode(made, mode) & !users_umask() | mode & STICKY | found & SET_GROUP_ID
 }
 
 fn default_acl(directory: BorrowedFd<'_>) -> Option<AclBits> {
-    let value = match grown(|value| fgetxattr(directory, DEFAULT_ACL, value)) {
+    let value = match call_with_growing_buffer(|value| fgetxattr(directory, DEFAULT_ACL, value)) {
         // The descriptor was opened with `O_PATH`.
         Err(Errno::BADF) => {
             let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
-            grown(|value| getxattr(&*path, DEFAULT_ACL, value))
+            call_with_growing_buffer(|value| getxattr(&*path, DEFAULT_ACL, value))
         }
         answer => answer,
     };
@@ -227,7 +227,7 @@ impl PermissionsNotTaken {
 /// Gives `file`, which is about to replace the regular file `name`, the permissions of that file: its mode
 /// without set-ID bits, its access ACL and, as far as possible and not requested otherwise, its owner and
 /// group. Without the group, the group bits are cut to those of others.
-pub(crate) fn take_over(
+pub(crate) fn take_over_permissions(
     file: BorrowedFd<'_>,
     directory: BorrowedFd<'_>,
     name: &[u8],
@@ -243,13 +243,13 @@ pub(crate) fn take_over(
     if !has_group {
         mode = mode & !GROUP | mode & (mode & 7) << 3;
     }
-    let acl = CString::new(name)
-        .map_err(|_| Errno::INVAL)
-        .and_then(|name| grown(|value| lgetxattr(&*path_of(directory, &name), ACCESS_ACL, value)));
+    let acl = CString::new(name).map_err(|_| Errno::INVAL).and_then(|name| {
+        call_with_growing_buffer(|value| lgetxattr(&*path_of(directory, &name), ACCESS_ACL, value))
+    });
     match acl {
         Ok(value) => {
             // Without the ACL, the mask would exceed the rights of the group.
-            let narrow = AclBits::of(&value).map_or(mode & !GROUP, |acl| acl.without(mode));
+            let narrow = AclBits::of(&value).map_or(mode & !GROUP, |acl| acl.mode_without_acl(mode));
             fchmod(file, Mode::from_raw_mode(narrow))
                 .map_err(|errno| PermissionsNotTaken::new(narrow, errno))?;
             if has_group {
@@ -280,7 +280,7 @@ fn take_owner(file: BorrowedFd<'_>, replaced: &Stat, owned: RequestedOwner) -> R
 
 /// Gives a directory that this program made, and that got no mode from the source, the mode that mkdir(1)
 /// would set.
-pub(crate) fn settle_provisional(directory: impl AsFd) -> Result<(), Errno> {
+pub(crate) fn replace_provisional_mode(directory: impl AsFd) -> Result<(), Errno> {
     let directory = directory.as_fd();
     let found = fstat(directory)?.st_mode;
     if !is_provisional(found) {
@@ -346,7 +346,7 @@ mod tests {
         let dress = MetadataToSet { policy, ..MetadataToSet::from(&metadata) };
         for way in [FinalNameMethod::LinkDescriptor, FinalNameMethod::LinkProc, FinalNameMethod::Rename] {
             let scratch = ScratchNames::new(None).unwrap();
-            scratch.remember(way);
+            scratch.record_final_name_method(way);
             before(&path);
             place_small(held.as_fd(), name.as_bytes(), b"new", dress, CommitCare::default(), &scratch)
                 .unwrap();
@@ -355,7 +355,7 @@ mod tests {
         }
         before(&path);
         let scratch = ScratchNames::new(None).unwrap();
-        let file_system = FileSystems::new(&[]).unwrap().of(held.as_fd()).unwrap();
+        let file_system = FileSystems::new(&[]).unwrap().file_system_of(held.as_fd()).unwrap();
         let spec = NewLargeFileSpec {
             size: 3,
             file_system: &file_system,
@@ -372,7 +372,7 @@ mod tests {
     }
 
     fn access_acl(path: &Path) -> Option<Vec<u8>> {
-        grown(|acl| getxattr(path, ACCESS_ACL, acl)).ok()
+        call_with_growing_buffer(|acl| getxattr(path, ACCESS_ACL, acl)).ok()
     }
 
     fn mode_of(path: &Path) -> u32 {
@@ -488,8 +488,8 @@ mod tests {
     #[test]
     fn without_its_acl_a_mode_is_narrower() {
         let bits = AclBits::of(&named(4, 6, 0)).unwrap();
-        assert_eq!((bits.mode(), bits.without(0o4760)), (0o760, 0o4740));
-        assert_eq!(AclBits::of(&named(0, 7, 0)).unwrap().without(0o777), 0o707);
+        assert_eq!((bits.mode(), bits.mode_without_acl(0o4760)), (0o760, 0o4740));
+        assert_eq!(AclBits::of(&named(0, 7, 0)).unwrap().mode_without_acl(0o777), 0o707);
         assert_eq!(AclBits::of(&acl(&owners(6, 5, 1))).unwrap().mode(), 0o651);
         for bad in [&b""[..], b"\x02\0\0", b"\x01\0\0\0", b"\x02\0\0\0\x01"] {
             assert_eq!(AclBits::of(bad), None);
@@ -513,7 +513,7 @@ mod tests {
         let path = dir.path().join("pipe");
         for way in [FinalNameMethod::LinkDescriptor, FinalNameMethod::LinkProc, FinalNameMethod::Rename] {
             let scratch = ScratchNames::new(None).unwrap();
-            scratch.remember(way);
+            scratch.record_final_name_method(way);
             for policy in [NEW, ModePolicy::default()] {
                 let dress = MetadataToSet { policy, ..MetadataToSet::from(&metadata) };
                 let placed = place_small(held.as_fd(), b"pipe", b"x", dress, CommitCare::default(), &scratch);
@@ -526,7 +526,7 @@ mod tests {
         }
         let scratch = ScratchNames::new(None)
             .unwrap()
-            .replacing(KeptMetadata { specials: true, ..KeptMetadata::default() });
+            .with_replaceable(KeptMetadata { specials: true, ..KeptMetadata::default() });
         place_small(held.as_fd(), b"pipe", b"x", &metadata, CommitCare::default(), &scratch).unwrap();
         assert!(fs::symlink_metadata(&path).unwrap().is_file());
     }

@@ -16,7 +16,7 @@ use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat, readlinkat_raw};
 use rustix::io::Errno;
 
 use crate::base::{ResolvedPath, SourceLinkConfinement};
-use crate::beneath::{DIRECTORY, PASSAGE, open_beneath, open_child, open_through};
+use crate::beneath::{DIRECTORY, PASSAGE, open_beneath, open_child, open_following_links};
 use crate::modes::{PROVISIONAL, ProvisionalModeOutcome, mark_provisional};
 use crate::{FileIdentity, MountIdentity};
 
@@ -51,7 +51,7 @@ enum LocatedDirectory<'a> {
 }
 
 impl<'a> DirectoryRelativeName<'a> {
-    fn given(directory: BorrowedFd<'a>, name: &'a [u8], follow: bool) -> DirectoryRelativeName<'a> {
+    fn in_directory(directory: BorrowedFd<'a>, name: &'a [u8], follow: bool) -> DirectoryRelativeName<'a> {
         DirectoryRelativeName { directory: LocatedDirectory::Given(directory), name: name.into(), follow }
     }
 
@@ -108,13 +108,17 @@ impl RootDirectory {
     }
 
     /// Holds an open directory without a path.
-    pub(crate) fn held(handle: OwnedFd) -> io::Result<RootDirectory> {
+    pub(crate) fn from_handle(handle: OwnedFd) -> io::Result<RootDirectory> {
         let identity = FileIdentity::of_open(&handle)?;
         Ok(RootDirectory::new(handle, PathBuf::new(), identity, Some(identity)))
     }
 
     /// Holds a directory that was resolved beneath the base `top`; `path` is its name in messages.
-    pub(crate) fn beneath(handle: OwnedFd, path: PathBuf, top: FileIdentity) -> io::Result<RootDirectory> {
+    pub(crate) fn from_handle_beneath(
+        handle: OwnedFd,
+        path: PathBuf,
+        top: FileIdentity,
+    ) -> io::Result<RootDirectory> {
         let identity = FileIdentity::of_open(&handle)?;
         Ok(RootDirectory::new(handle, path, identity, Some(top)))
     }
@@ -172,12 +176,12 @@ impl RootDirectory {
 
     /// Follows links in paths beneath the root, also out of it, for a source that copies the targets of
     /// links.
-    pub(crate) fn following(self) -> RootDirectory {
+    pub(crate) fn with_links_followed(self) -> RootDirectory {
         RootDirectory { links: PathLinkResolution::Followed, ..self }
     }
 
     /// Follows links beneath the root within `confines`.
-    pub(crate) fn following_within(self, confines: SourceLinkConfinement) -> RootDirectory {
+    pub(crate) fn with_links_confined(self, confines: SourceLinkConfinement) -> RootDirectory {
         RootDirectory { links: PathLinkResolution::FollowedWithin(confines), ..self }
     }
 
@@ -203,10 +207,10 @@ impl RootDirectory {
         name: &'a [u8],
     ) -> Result<DirectoryRelativeName<'a>, Errno> {
         let PathLinkResolution::FollowedWithin(confines) = &self.links else {
-            return Ok(DirectoryRelativeName::given(directory, name, self.follows_links()));
+            return Ok(DirectoryRelativeName::in_directory(directory, name, self.follows_links()));
         };
         if readlinkat_raw(directory, name, &mut [0_u8; 1][..]).is_err() {
-            return Ok(DirectoryRelativeName::given(directory, name, false));
+            return Ok(DirectoryRelativeName::in_directory(directory, name, false));
         }
         let path = path.join(name).map_err(|_| Errno::NAMETOOLONG)?;
         let ResolvedPath { holder, name, .. } = confines.follow(self.as_fd(), &path)?;
@@ -260,7 +264,7 @@ impl RootDirectory {
     fn open_inside(&self, path: &RelPath, flags: OFlags) -> Result<OwnedFd, Errno> {
         match &self.links {
             PathLinkResolution::Kept => open_beneath(self.as_fd(), path, flags),
-            PathLinkResolution::Followed => open_through(self.as_fd(), path, flags),
+            PathLinkResolution::Followed => open_following_links(self.as_fd(), path, flags),
             PathLinkResolution::FollowedWithin(confines) => {
                 confines.open_directory(self.as_fd(), path, flags)
             }
@@ -268,12 +272,20 @@ impl RootDirectory {
     }
 
     /// Opens the directory at `path` beneath this root with `O_PATH`; its last name is in `directory`.
-    pub(crate) fn enter_inner(&self, directory: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd, Errno> {
+    pub(crate) fn enter_child_directory(
+        &self,
+        directory: BorrowedFd<'_>,
+        path: &RelPath,
+    ) -> Result<OwnedFd, Errno> {
         self.open_child_inside(directory, path, PASSAGE)
     }
 
     /// Opens the directory at `path` beneath this root for reading; its last name is in `directory`.
-    pub(crate) fn open_inner(&self, directory: BorrowedFd<'_>, path: &RelPath) -> Result<OwnedFd, Errno> {
+    pub(crate) fn open_child_directory(
+        &self,
+        directory: BorrowedFd<'_>,
+        path: &RelPath,
+    ) -> Result<OwnedFd, Errno> {
         self.open_child_inside(directory, path, DIRECTORY)
     }
 

@@ -127,29 +127,29 @@ impl SinkError {
         SinkError::of("opening or making its directory", error)
     }
 
-    /// Converts a failure of [`crate::look_at`] before a file is placed.
-    pub fn of_looking(error: io::Error) -> SinkError {
+    /// Converts a failure of [`crate::read_existing_entry`] before a file is placed.
+    pub fn of_lookup(error: io::Error) -> SinkError {
         SinkError::of("looking for what stands there", error)
     }
 
     fn of(action: &'static str, error: io::Error) -> SinkError {
         match Errno::from_io_error(&error) {
-            Some(errno) => SinkError::naming(action, errno),
+            Some(errno) => SinkError::of_name_call(action, errno),
             None => SinkError::Write { action, error },
         }
     }
 
     /// Converts the failure of a call that takes a name.
-    pub(crate) fn naming(action: &'static str, errno: Errno) -> SinkError {
+    pub(crate) fn of_name_call(action: &'static str, errno: Errno) -> SinkError {
         match errno {
             Errno::ISDIR | Errno::NOTDIR | Errno::LOOP => SinkError::InTheWay(errno.into()),
             Errno::NAMETOOLONG | Errno::ILSEQ | Errno::INVAL => SinkError::BadName(errno.into()),
-            errno => SinkError::writing(action, errno),
+            errno => SinkError::of_call(action, errno),
         }
     }
 
     /// Converts the failure of any other call.
-    pub(crate) fn writing(action: &'static str, errno: Errno) -> SinkError {
+    pub(crate) fn of_call(action: &'static str, errno: Errno) -> SinkError {
         match errno {
             Errno::NOSPC | Errno::DQUOT => SinkError::NoSpace(errno.into()),
             Errno::PERM => SinkError::NotPermitted { action, error: errno.into() },
@@ -158,16 +158,16 @@ impl SinkError {
     }
 
     /// Converts the failure to make a symbolic link.
-    pub(crate) fn symlinking(errno: Errno) -> SinkError {
+    pub(crate) fn of_symlink_call(errno: Errno) -> SinkError {
         match errno {
             Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL => {
                 SinkError::NoSymlinks(errno.into())
             }
-            errno => SinkError::naming("linking", errno),
+            errno => SinkError::of_name_call("linking", errno),
         }
     }
 
-    pub(crate) fn metadata(action: &'static str, errno: Errno) -> SinkError {
+    pub(crate) fn of_metadata_call(action: &'static str, errno: Errno) -> SinkError {
         SinkError::Metadata { action, error: errno.into() }
     }
 }
@@ -185,15 +185,15 @@ mod tests {
             (Errno::NAMETOOLONG, FailureKind::BadName),
             (Errno::ACCESS, FailureKind::WriteError),
         ] {
-            assert_eq!(SinkError::naming("creating", errno).kind(), kind);
+            assert_eq!(SinkError::of_name_call("creating", errno).kind(), kind);
             assert_eq!(SinkError::of_directory(errno.into()).kind(), kind);
         }
-        assert_eq!(SinkError::writing("writing", Errno::INVAL).kind(), FailureKind::WriteError);
+        assert_eq!(SinkError::of_call("writing", Errno::INVAL).kind(), FailureKind::WriteError);
         for errno in [Errno::PERM, Errno::OPNOTSUPP, Errno::NOSYS] {
-            assert!(SinkError::symlinking(errno).to_string().contains("--copy-links"));
+            assert!(SinkError::of_symlink_call(errno).to_string().contains("--copy-links"));
         }
-        assert_eq!(SinkError::symlinking(Errno::NAMETOOLONG).kind(), FailureKind::BadName);
-        let message = SinkError::writing("writing", Errno::IO).to_string();
+        assert_eq!(SinkError::of_symlink_call(Errno::NAMETOOLONG).kind(), FailureKind::BadName);
+        let message = SinkError::of_call("writing", Errno::IO).to_string();
         assert!(
             message.starts_with("writing failed: ") && message.contains("nput/output error"),
             "{message}"

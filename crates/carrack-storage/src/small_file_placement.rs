@@ -16,12 +16,14 @@ use rustix::fs::{
 use rustix::io::{Errno, pwrite, write};
 use rustix::path::DecInt;
 
-use crate::attribute_writer::{FOLLOWS_LINKS, MODE, TIME, kept};
-use crate::durable::settle_size;
+use crate::attribute_writer::{FOLLOWS_LINKS, MODE, TIME, count_refusal};
+use crate::durable::enforce_size;
 use crate::link_time_support::LinkTimeSupport;
-use crate::modes::{RequestedOwner, SET_IDS, mode_to_create, take_over};
+use crate::modes::{RequestedOwner, SET_IDS, mode_to_create, take_over_permissions};
 use crate::temporary_names::FinalNameMethod;
-use crate::{CommitCare, FsyncBeforeCommit, MetadataToSet, ScratchNames, SinkError, holds, sync_whole};
+use crate::{
+    CommitCare, FsyncBeforeCommit, MetadataToSet, ScratchNames, SinkError, readback_matches, sync_all,
+};
 
 /// Set-user-ID, set-group-ID and sticky bit, which the kernel may clear at the creation or at a write.
 const SPECIAL_BITS: u32 = 0o7000;
@@ -85,14 +87,14 @@ pub fn place_small<'a>(
         is_new,
         care,
     };
-    if scratch.placing() != FinalNameMethod::Rename
+    if scratch.final_name_method() != FinalNameMethod::Rename
         && let Some(placed) = place_by_link(directory, &new, scratch)
     {
         return placed;
     }
     let placed = place_by_rename(directory, &new, scratch);
     if matches!(placed, Ok(()) | Err(SinkError::Metadata { .. })) {
-        scratch.remember(FinalNameMethod::Rename);
+        scratch.record_final_name_method(FinalNameMethod::Rename);
     }
     placed
 }
@@ -149,9 +151,9 @@ fn place_by_link(
     let file = match openat(directory, c".", flags, new.created) {
         Ok(file) => file,
         Err(errno) if is_unsupported(errno) => return None,
-        Err(errno) => return Some(Err(SinkError::writing("creating", errno))),
+        Err(errno) => return Some(Err(SinkError::of_call("creating", errno))),
     };
-    let (filled, owned) = match fill(file.as_fd(), new) {
+    let (filled, owned) = match write_file(file.as_fd(), new) {
         Err(failed @ SinkError::Metadata { .. }) => (Err(failed), RequestedOwner::default()),
         Err(failed) => return Some(Err(failed)),
         Ok(owned) => (Ok(()), owned),
@@ -160,7 +162,7 @@ fn place_by_link(
         Ok(()) => Some(filled),
         Err(Errno::EXIST) => match new.prepare_to_replace(file.as_fd(), directory, owned, scratch) {
             Ok(ReplacementPermissions::Ready(moded)) => {
-                Some(link_over(&file, directory, new.name, scratch).and(filled).and(moded))
+                Some(link_and_replace(&file, directory, new.name, scratch).and(filled).and(moded))
             }
             Ok(ReplacementPermissions::Exceeding(created)) => {
                 place_by_link(directory, &NewSmallFile { created, ..*new }, scratch)
@@ -168,7 +170,7 @@ fn place_by_link(
             Err(failed) => Some(Err(failed)),
         },
         Err(errno) if is_unsupported(errno) && errno != Errno::ISDIR => None,
-        Err(errno) => Some(Err(SinkError::naming("linking", errno))),
+        Err(errno) => Some(Err(SinkError::of_name_call("linking", errno))),
     }
 }
 
@@ -186,11 +188,11 @@ impl NewSmallFile<'_> {
         if self.dress.policy.perms {
             return Ok(ReplacementPermissions::Ready(Ok(())));
         }
-        let Err(not_taken) = take_over(file, directory, self.name, owned) else {
+        let Err(not_taken) = take_over_permissions(file, directory, self.name, owned) else {
             return Ok(ReplacementPermissions::Ready(Ok(())));
         };
         if !not_taken.is_exceeded_by(file) {
-            return Ok(ReplacementPermissions::Ready(kept(
+            return Ok(ReplacementPermissions::Ready(count_refusal(
                 self.dress.losses,
                 MODE,
                 ACTION,
@@ -198,7 +200,7 @@ impl NewSmallFile<'_> {
             )));
         }
         if self.created == not_taken.mode {
-            return Err(SinkError::writing(ACTION, not_taken.errno));
+            return Err(SinkError::of_call(ACTION, not_taken.errno));
         }
         Ok(ReplacementPermissions::Exceeding(not_taken.mode))
     }
@@ -230,7 +232,7 @@ fn is_unsupported(errno: Errno) -> bool {
 }
 
 /// Links a nameless file, replacing the entry of that name.
-fn link_over(
+fn link_and_replace(
     file: &OwnedFd,
     directory: BorrowedFd<'_>,
     name: &[u8],
@@ -238,11 +240,11 @@ fn link_over(
 ) -> Result<(), SinkError> {
     let made = scratch.create(name, |free| link(file, directory, free, scratch));
     let linked = made.and_then(|(_, temporary)| temporary.rename(directory, name));
-    linked.map_err(|errno| SinkError::naming("linking", errno))
+    linked.map_err(|errno| SinkError::of_name_call("linking", errno))
 }
 
 fn link(file: &OwnedFd, directory: BorrowedFd<'_>, name: &[u8], scratch: &ScratchNames) -> Result<(), Errno> {
-    if scratch.placing() == FinalNameMethod::LinkDescriptor {
+    if scratch.final_name_method() == FinalNameMethod::LinkDescriptor {
         match linkat(file, c"", directory, name, AtFlags::EMPTY_PATH) {
             Err(Errno::NOENT | Errno::PERM | Errno::ACCESS | Errno::INVAL) => {}
             answer => return answer,
@@ -251,7 +253,7 @@ fn link(file: &OwnedFd, directory: BorrowedFd<'_>, name: &[u8], scratch: &Scratc
     let descriptors = scratch.descriptors().ok_or(Errno::NOENT)?;
     let linked = linkat(descriptors, DecInt::from_fd(file), directory, name, AtFlags::SYMLINK_FOLLOW);
     if matches!(linked, Ok(()) | Err(Errno::EXIST)) {
-        scratch.remember(FinalNameMethod::LinkProc);
+        scratch.record_final_name_method(FinalNameMethod::LinkProc);
     }
     linked
 }
@@ -263,8 +265,8 @@ fn place_by_rename(
 ) -> Result<(), SinkError> {
     let (file, temporary) = scratch
         .create(new.name, |free| openat(directory, free, create_flags(), new.created))
-        .map_err(|errno| SinkError::naming("creating", errno))?;
-    let (filled, owned) = match fill(file.as_fd(), new) {
+        .map_err(|errno| SinkError::of_name_call("creating", errno))?;
+    let (filled, owned) = match write_file(file.as_fd(), new) {
         Err(failed @ SinkError::Metadata { .. }) => (Err(failed), RequestedOwner::default()),
         Err(failed) => {
             temporary.remove(directory);
@@ -287,7 +289,7 @@ fn place_by_rename(
             }
         }
     }
-    temporary.rename(directory, new.name).map_err(|errno| SinkError::naming("renaming", errno))?;
+    temporary.rename(directory, new.name).map_err(|errno| SinkError::of_name_call("renaming", errno))?;
     filled.and(moded)
 }
 
@@ -297,19 +299,19 @@ pub(crate) fn create_flags() -> OFlags {
 }
 
 /// Writes the contents, then sets the time, then the mode bits that the creation could not set.
-fn fill(file: BorrowedFd<'_>, new: &NewSmallFile<'_>) -> Result<RequestedOwner, SinkError> {
+fn write_file(file: BorrowedFd<'_>, new: &NewSmallFile<'_>) -> Result<RequestedOwner, SinkError> {
     let NewSmallFile { content, dress, care, .. } = *new;
-    content.write_to(file).map_err(|errno| SinkError::writing("writing", errno))?;
+    content.write_to(file).map_err(|errno| SinkError::of_call("writing", errno))?;
     if content.bytes.len() > ONE_REQUEST {
-        settle_size(file, content.bytes.len() as u64)?;
+        enforce_size(file, content.bytes.len() as u64)?;
     }
-    if care.readback && !holds(file, 0, content.bytes)? {
+    if care.readback && !readback_matches(file, 0, content.bytes)? {
         return Err(SinkError::Damaged);
     }
-    let owned = dress.put_on(file, dress.metadata.mode & SPECIAL_BITS != 0)?;
+    let owned = dress.apply_to(file, dress.metadata.mode & SPECIAL_BITS != 0)?;
     let timed = dress.set_time(file, None);
     if care.sync == FsyncBeforeCommit::Always {
-        sync_whole(file)?;
+        sync_all(file)?;
     }
     timed.map(|()| owned)
 }
@@ -318,7 +320,7 @@ impl SmallContent<'_> {
     /// Writes to an empty file. Holes are written, too, if the file can't be extended.
     fn write_to(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
         let size = self.bytes.len() as u64;
-        match self.true_holes() {
+        match self.zero_holes() {
             Some(holes) if ftruncate(file, size).is_ok() => {
                 holes.gaps(size).try_for_each(|data| write_at(file, self.part(data), data.offset))
             }
@@ -327,7 +329,7 @@ impl SmallContent<'_> {
     }
 
     /// The holes that contain only zeros.
-    fn true_holes(&self) -> Option<RangeSet> {
+    fn zero_holes(&self) -> Option<RangeSet> {
         let mut holes = RangeSet::new();
         let told = self.holes?.iter().filter(|hole| self.part(*hole).iter().all(|&byte| byte == 0));
         told.for_each(|hole| {
@@ -402,9 +404,9 @@ pub fn place_symlink<'a>(
 ) -> Result<(), SinkError> {
     let dress = dress.into();
     match symlinkat(target, directory, name) {
-        Ok(()) => dress_link(directory, name, dress, scratch),
+        Ok(()) => set_link_metadata(directory, name, dress, scratch),
         Err(Errno::EXIST) => replace_by_symlink(directory, name, target, dress, scratch),
-        Err(errno) => Err(SinkError::symlinking(errno)),
+        Err(errno) => Err(SinkError::of_symlink_call(errno)),
     }
 }
 
@@ -416,21 +418,22 @@ fn replace_by_symlink(
     scratch: &ScratchNames,
 ) -> Result<(), SinkError> {
     scratch.check_replaced(directory, name)?;
-    let (_, temporary) =
-        scratch.create(name, |free| symlinkat(target, directory, free)).map_err(SinkError::symlinking)?;
-    let timed = dress_link(directory, temporary.as_bytes(), dress, scratch);
-    temporary.rename(directory, name).map_err(|errno| SinkError::naming("renaming", errno))?;
+    let (_, temporary) = scratch
+        .create(name, |free| symlinkat(target, directory, free))
+        .map_err(SinkError::of_symlink_call)?;
+    let timed = set_link_metadata(directory, temporary.as_bytes(), dress, scratch);
+    temporary.rename(directory, name).map_err(|errno| SinkError::of_name_call("renaming", errno))?;
     timed
 }
 
-fn dress_link(
+fn set_link_metadata(
     directory: BorrowedFd<'_>,
     name: &[u8],
     dress: MetadataToSet<'_>,
     scratch: &ScratchNames,
 ) -> Result<(), SinkError> {
     if let Some((extras, keeper)) = dress.extras {
-        keeper.dress_link(extras, directory, name, scratch);
+        keeper.set_link_attributes(extras, directory, name, scratch);
     }
     if !dress.policy.times {
         return Ok(());
@@ -448,7 +451,7 @@ fn dress_link(
     // A file system that keeps no times of links is no failure.
     match utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-        set => dress.timed(set),
+        set => dress.count_time_refusal(set),
     }
 }
 
@@ -470,7 +473,7 @@ mod tests {
     fn names(placing: FinalNameMethod) -> ScratchNames {
         clear_umask();
         let scratch = ScratchNames::new(None).unwrap();
-        scratch.remember(placing);
+        scratch.record_final_name_method(placing);
         scratch
     }
 
@@ -582,7 +585,7 @@ mod tests {
             let error = place_small(handle.as_fd(), b"d", b"x", &METADATA, CommitCare::default(), &scratch)
                 .unwrap_err();
             assert_eq!(error.kind(), FailureKind::InTheWay);
-            assert_eq!(scratch.placing(), way, "one failure teaches nothing");
+            assert_eq!(scratch.final_name_method(), way, "one failure teaches nothing");
             let error = place_symlink(handle.as_fd(), b"d", b"x", &METADATA, &scratch).unwrap_err();
             assert_eq!(error.kind(), FailureKind::InTheWay);
             assert_eq!(count(dir.path()), 1);
@@ -620,7 +623,7 @@ mod tests {
         let error =
             place_small(handle.as_fd(), b"f", b"x", &METADATA, CommitCare::default(), &scratch).unwrap_err();
         assert_eq!(error.kind(), FailureKind::WriteError);
-        assert_eq!(scratch.placing(), FinalNameMethod::LinkDescriptor);
+        assert_eq!(scratch.final_name_method(), FinalNameMethod::LinkDescriptor);
     }
 
     #[test]

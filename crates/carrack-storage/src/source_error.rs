@@ -49,21 +49,21 @@ impl SourceError {
     /// Converts a failure of [`crate::RootDirectory::open_directory`].
     pub fn of_directory(error: io::Error) -> SourceError {
         match Errno::from_io_error(&error) {
-            Some(errno) => SourceError::opening(errno),
+            Some(errno) => SourceError::of_open(errno),
             None => SourceError::ReadError(error),
         }
     }
 
     /// Converts a failed `open`.
-    pub(crate) fn opening(errno: Errno) -> SourceError {
+    pub(crate) fn of_open(errno: Errno) -> SourceError {
         match errno {
             Errno::LOOP | Errno::NXIO | Errno::NODEV => SourceError::NotRegular,
-            errno => SourceError::reading(errno),
+            errno => SourceError::of_call(errno),
         }
     }
 
     /// Converts the failure of any other call.
-    pub(crate) fn reading(errno: Errno) -> SourceError {
+    pub(crate) fn of_call(errno: Errno) -> SourceError {
         match source_failure_kind(errno) {
             FailureKind::Missing => SourceError::Missing,
             FailureKind::Unreadable => SourceError::Unreadable,

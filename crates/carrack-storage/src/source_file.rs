@@ -68,12 +68,12 @@ impl SourceFile {
         io: SourceReadMethod,
     ) -> Result<SourceFile, SourceError> {
         let handle = open_to_read(directory, name, follow)?;
-        let stat = fstat(&handle).map_err(SourceError::reading)?;
+        let stat = fstat(&handle).map_err(SourceError::of_call)?;
         if !is_regular(&stat) {
             return Err(SourceError::NotRegular);
         }
         let stamp = FileStamp::of(&stat);
-        let direct = wants_direct(handle.as_fd(), stamp.size, io) && set_direct(handle.as_fd());
+        let direct = wants_direct(handle.as_fd(), stamp.size, io) && enable_direct_io(handle.as_fd());
         if !direct {
             expect_sequential(handle.as_fd());
         }
@@ -134,7 +134,7 @@ impl SourceFile {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(Errno::INTR) => continue,
-                Err(Errno::INVAL) if mem::take(&mut may_leave_direct) && self.leave_direct() => continue,
+                Err(Errno::INVAL) if mem::take(&mut may_leave_direct) && self.disable_direct_io() => continue,
                 Err(errno) => return Err(errno.into()),
             }
             if offset + done as u64 >= self.stamp.size {
@@ -161,7 +161,7 @@ impl SourceFile {
     }
 
     /// Switches to reads through the page cache; returns false if the kernel refuses that.
-    fn leave_direct(&self) -> bool {
+    fn disable_direct_io(&self) -> bool {
         self.direct.store(false, Ordering::Relaxed);
         expect_sequential(self.handle.as_fd());
         fcntl_setfl(&self.handle, OFlags::empty()).is_ok()
@@ -252,8 +252,8 @@ pub fn read_small(
         return Err(SourceError::ReadError(io::Error::new(io::ErrorKind::InvalidInput, detail)));
     };
     let handle = open_to_read(directory, name, follow)?;
-    let size = read_until_short(handle.as_fd(), wanted).map_err(SourceError::reading)?;
-    let stat = fstat(&handle).map_err(SourceError::reading)?;
+    let size = read_until_short(handle.as_fd(), wanted).map_err(SourceError::of_call)?;
+    let stat = fstat(&handle).map_err(SourceError::of_call)?;
     let now = ScannedFileState { size: size_of(&stat), mtime: mtime_of(&stat) };
     if !is_regular(&stat) {
         Err(SourceError::NotRegular)
@@ -295,14 +295,14 @@ fn read_until_short(handle: BorrowedFd<'_>, wanted: &mut [u8]) -> Result<usize, 
 fn open_to_read(directory: BorrowedFd<'_>, name: &[u8], follow: bool) -> Result<OwnedFd, SourceError> {
     let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     flags.set(OFlags::NOFOLLOW, !follow);
-    openat(directory, name, flags, Mode::empty()).map_err(SourceError::opening)
+    openat(directory, name, flags, Mode::empty()).map_err(SourceError::of_open)
 }
 
 fn wants_direct(handle: BorrowedFd<'_>, size: u64, io: SourceReadMethod) -> bool {
     match io {
         SourceReadMethod::Buffered => false,
-        SourceReadMethod::Direct => direct_fits(handle),
-        SourceReadMethod::Auto => size > 0 && !is_cached(handle, size) && direct_fits(handle),
+        SourceReadMethod::Direct => supports_direct_io(handle),
+        SourceReadMethod::Auto => size > 0 && !is_cached(handle, size) && supports_direct_io(handle),
     }
 }
 
@@ -326,7 +326,7 @@ fn page_is_cached(handle: BorrowedFd<'_>, offset: u64) -> bool {
 }
 
 /// Returns true if the storage accepts direct reads of this program's alignment, as far as it reports.
-pub(crate) fn direct_fits(handle: BorrowedFd<'_>) -> bool {
+pub(crate) fn supports_direct_io(handle: BorrowedFd<'_>) -> bool {
     let Ok(found) = statx(handle, c"", AtFlags::EMPTY_PATH, STATX_DIOALIGN) else { return true };
     if found.stx_mask & STATX_DIOALIGN.bits() == 0 {
         return true;
@@ -339,7 +339,7 @@ fn fits_alignment(alignment: u32) -> bool {
 }
 
 /// Returns false if the file system has no direct I/O.
-fn set_direct(handle: BorrowedFd<'_>) -> bool {
+fn enable_direct_io(handle: BorrowedFd<'_>) -> bool {
     fcntl_setfl(handle, OFlags::DIRECT).is_ok()
 }
 

@@ -20,13 +20,14 @@ enum OwnerTest {
 
 impl OwnerMappingRules {
     pub(crate) fn new(map: &FileOwnerMap) -> OwnerMappingRules {
-        let rules = map.rules().iter().filter_map(|rule| Some((test(&rule.whose)?, rule.becomes.clone())));
+        let rules =
+            map.rules().iter().filter_map(|rule| Some((compile_test(&rule.whose)?, rule.becomes.clone())));
         OwnerMappingRules(rules.collect())
     }
 
     /// Returns the account by which the first matching rule replaces an owner. `name` is called only by rules
     /// on names.
-    pub(crate) fn of(&self, number: u32, name: impl Fn() -> Arc<[u8]>) -> Option<UserOrGroup> {
+    pub(crate) fn mapped_account(&self, number: u32, name: impl Fn() -> Arc<[u8]>) -> Option<UserOrGroup> {
         self.0.iter().find(|(test, _)| test.matches(number, &name)).map(|(_, account)| account.clone())
     }
 }
@@ -44,7 +45,7 @@ impl OwnerTest {
 }
 
 /// A name that is no valid pattern stands for itself.
-fn test(whose: &MappedAccounts) -> Option<OwnerTest> {
+fn compile_test(whose: &MappedAccounts) -> Option<OwnerTest> {
     match whose {
         MappedAccounts::Numbers(numbers) => Some(OwnerTest::Numbers(numbers.clone())),
         MappedAccounts::Named(name) => {
@@ -74,7 +75,8 @@ mod tests {
             (7, "", Some(6)),
             (0, "root", None),
         ] {
-            let becomes = rules.of(number, || name.as_bytes().into()).map(|account| account.number);
+            let becomes =
+                rules.mapped_account(number, || name.as_bytes().into()).map(|account| account.number);
             assert_eq!(becomes, expected, "{number} {name}");
         }
     }
@@ -82,7 +84,7 @@ mod tests {
     #[test]
     fn names_are_asked_for_only_where_they_count() {
         let rules = OwnerMappingRules::new(&FileOwnerMap::parse("1-9:1").unwrap());
-        assert_eq!(rules.of(3, || panic!("asked")).unwrap().number, 1);
-        assert!(OwnerMappingRules::default().of(3, || panic!("asked")).is_none());
+        assert_eq!(rules.mapped_account(3, || panic!("asked")).unwrap().number, 1);
+        assert!(OwnerMappingRules::default().mapped_account(3, || panic!("asked")).is_none());
     }
 }

@@ -14,7 +14,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::attribute_writer::EntryMetadataSetter;
-use crate::modes::mode_of_new;
+use crate::modes::new_file_mode;
 use crate::status::mtime_of;
 use crate::{AttributeWriter, MetadataToSet, ScratchNames, SinkError};
 
@@ -52,30 +52,30 @@ pub fn place_special<'a>(
     keeper: &AttributeWriter,
     scratch: &ScratchNames,
 ) -> Result<bool, SinkError> {
-    if !keeper.makes(special) {
+    if !keeper.may_create(special) {
         return Ok(false);
     }
     let temporary = match scratch.create(name, |free| make(directory, free, special)) {
         Ok(((), temporary)) => temporary,
         Err(errno @ (Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS)) => {
-            keeper.not_made(special, errno);
+            keeper.count_creation_failure(special, errno);
             return Ok(false);
         }
-        Err(errno) => return Err(SinkError::naming("making it", errno)),
+        Err(errno) => return Err(SinkError::of_name_call("making it", errno)),
     };
     let dress = dress.into();
     let mode =
-        if dress.policy.perms { dress.metadata.mode } else { mode_of_new(directory, dress.metadata.mode) };
+        if dress.policy.perms { dress.metadata.mode } else { new_file_mode(directory, dress.metadata.mode) };
     let metadata = Metadata { mode, ..*dress.metadata };
     let dress = MetadataToSet { metadata: &metadata, ..dress };
-    let dressed = dress_special(directory, temporary.as_bytes(), special, dress);
+    let dressed = set_special_metadata(directory, temporary.as_bytes(), special, dress);
     if let Err(failed) = &dressed
         && !matches!(failed, SinkError::Metadata { .. })
     {
         temporary.remove(directory);
         return dressed.map(|()| false);
     }
-    temporary.rename(directory, name).map_err(|errno| SinkError::naming("renaming", errno))?;
+    temporary.rename(directory, name).map_err(|errno| SinkError::of_name_call("renaming", errno))?;
     dressed.map(|()| true)
 }
 
@@ -102,7 +102,7 @@ fn make(directory: BorrowedFd<'_>, name: &[u8], special: &SpecialFile) -> Result
 /// # Errors
 /// If the entry is not `special` or has several names, and those of setting mode and times. The keeper counts
 /// other failures.
-pub fn dress_special<'a>(
+pub fn set_special_metadata<'a>(
     directory: BorrowedFd<'_>,
     name: &[u8],
     special: &SpecialFile,
@@ -110,7 +110,7 @@ pub fn dress_special<'a>(
 ) -> Result<(), SinkError> {
     let dress = dress.into();
     let (node, mtime) = OpenSpecialFile::open(directory, name, special)?;
-    dress.put_on(&node, true)?;
+    dress.apply_to(&node, true)?;
     dress.set_time_by(Some(mtime), |times| node.set_times(times), || fstat(&node.held))
 }
 
@@ -132,7 +132,7 @@ impl OpenSpecialFile {
     ) -> Result<(OpenSpecialFile, Timestamp), SinkError> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let looked = openat(directory, name, flags, Mode::empty()).and_then(|held| Ok((fstat(&held)?, held)));
-        let (stat, held) = looked.map_err(|errno| SinkError::naming("looking at it", errno))?;
+        let (stat, held) = looked.map_err(|errno| SinkError::of_name_call("looking at it", errno))?;
         if special_of_stat(&stat) != Some(*special) || stat.st_nlink != 1 {
             return Err(SinkError::InTheWay(Errno::EXIST.into()));
         }
@@ -152,7 +152,7 @@ impl EntryMetadataSetter for &OpenSpecialFile {
         fstat(&self.held)
     }
 
-    fn own(&self, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno> {
+    fn set_owner(&self, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno> {
         chownat(&self.held, c"", uid, gid, AtFlags::EMPTY_PATH)
     }
 
@@ -187,7 +187,7 @@ mod tests {
     use carrack_model::{FailureKind, Metadata};
 
     use super::*;
-    use crate::{ExistingEntry, clear_umask, look_at};
+    use crate::{ExistingEntry, clear_umask, read_existing_entry};
 
     const METADATA: Metadata =
         Metadata { mode: 0o642, mtime: Timestamp { seconds: 1_234_567_890, nanoseconds: 5 } };
@@ -212,7 +212,7 @@ mod tests {
     }
 
     fn seen(dir: &Path, name: &str) -> Option<ExistingEntry> {
-        look_at(File::open(dir).unwrap().as_fd(), name.as_bytes()).unwrap()
+        read_existing_entry(File::open(dir).unwrap().as_fd(), name.as_bytes()).unwrap()
     }
 
     fn assert_is(dir: &Path, name: &str, expected: &SpecialFile) {
@@ -268,15 +268,15 @@ mod tests {
         place(dir.path(), "pipe", &SpecialFile::Fifo, &keeper).unwrap();
         let held = File::open(dir.path()).unwrap();
         let open = Metadata { mode: 0o666, mtime: Timestamp { seconds: 1, nanoseconds: 2 } };
-        dress_special(held.as_fd(), b"pipe", &SpecialFile::Fifo, &open).unwrap();
+        set_special_metadata(held.as_fd(), b"pipe", &SpecialFile::Fifo, &open).unwrap();
         let found = fs::symlink_metadata(dir.path().join("pipe")).unwrap();
         assert_eq!((found.mode() & 0o7777, found.mtime(), found.mtime_nsec()), (0o666, 1, 2));
-        assert!(dress_special(held.as_fd(), b"pipe", &SpecialFile::Socket, &METADATA).is_err());
-        assert!(dress_special(held.as_fd(), b"missing", &SpecialFile::Fifo, &METADATA).is_err());
+        assert!(set_special_metadata(held.as_fd(), b"pipe", &SpecialFile::Socket, &METADATA).is_err());
+        assert!(set_special_metadata(held.as_fd(), b"missing", &SpecialFile::Fifo, &METADATA).is_err());
         fs::hard_link(dir.path().join("pipe"), dir.path().join("again")).unwrap();
-        assert!(dress_special(held.as_fd(), b"pipe", &SpecialFile::Fifo, &METADATA).is_err());
+        assert!(set_special_metadata(held.as_fd(), b"pipe", &SpecialFile::Fifo, &METADATA).is_err());
         symlink("pipe", dir.path().join("link")).unwrap();
-        assert!(dress_special(held.as_fd(), b"link", &SpecialFile::Fifo, &METADATA).is_err());
+        assert!(set_special_metadata(held.as_fd(), b"link", &SpecialFile::Fifo, &METADATA).is_err());
         assert_eq!(fs::symlink_metadata(dir.path().join("pipe")).unwrap().mode() & 0o7777, 0o666);
     }
 }

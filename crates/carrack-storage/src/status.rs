@@ -88,7 +88,7 @@ impl FileStamp {
             ino: stat.st_ino,
             size: size_of(stat),
             mtime: mtime_of(stat),
-            ctime: changed_of(stat),
+            ctime: ctime_of(stat),
         }
     }
 }
@@ -111,7 +111,7 @@ pub(crate) fn mtime_of(stat: &Stat) -> Timestamp {
 }
 
 /// Time of the last change of the inode.
-pub(crate) fn changed_of(stat: &Stat) -> Timestamp {
+pub(crate) fn ctime_of(stat: &Stat) -> Timestamp {
     timestamp(stat.st_ctime, stat.st_ctime_nsec)
 }
 

@@ -16,8 +16,8 @@ use rustix::io::Errno;
 
 use crate::link_time_support::LinkTimeSupport;
 use crate::small_file_placement::{both_times, create_flags};
-use crate::status::{changed_of, mtime_of};
-use crate::{FileStamp, ScratchNames, keep_times};
+use crate::status::{ctime_of, mtime_of};
+use crate::{FileStamp, ScratchNames, preserve_times};
 
 const SECOND: i128 = 1_000_000_000;
 
@@ -97,16 +97,16 @@ impl DestinationTimePrecision {
             return true;
         }
         if !is_ordinary(told) {
-            return match self.extraordinary(directory, told) {
+            return match self.stored_extraordinary_time(directory, told) {
                 Some(stored) if stored == found || !is_out_of_range(told, stored) => stored == found,
-                _ => self.known(directory) == Some(TimeStorage::Refused) && self.tell_refused(),
+                _ => self.time_storage(directory) == Some(TimeStorage::Refused) && self.record_refusal(),
             };
         }
         if distance(told, found) >= COARSEST {
             // If times can't be set, a copy is younger than its source.
             return told < found
-                && self.known(directory) == Some(TimeStorage::Refused)
-                && self.tell_refused();
+                && self.time_storage(directory) == Some(TimeStorage::Refused)
+                && self.record_refusal();
         }
         self.granularity(directory, found).is_some_and(|known| known.explains(told, found))
     }
@@ -122,12 +122,12 @@ impl DestinationTimePrecision {
         if let Some(known) = self.file_systems().get(&stat.st_dev).and_then(|known| known.link_times) {
             return !known.are_kept();
         }
-        let found = LinkTimeSupport::of(directory, scratch);
+        let found = LinkTimeSupport::detect(directory, scratch);
         self.file_systems().entry(stat.st_dev).or_default().link_times = Some(found);
         !found.are_kept()
     }
 
-    fn tell_refused(&self) -> bool {
+    fn record_refusal(&self) -> bool {
         self.is_refused.store(true, Relaxed);
         true
     }
@@ -139,7 +139,7 @@ impl DestinationTimePrecision {
     }
 
     /// The granularity of the file system of `directory` for reports; none if it stores nanoseconds.
-    pub fn coarse(&self, directory: BorrowedFd<'_>) -> Option<String> {
+    pub fn coarse_granularity(&self, directory: BorrowedFd<'_>) -> Option<String> {
         let granularity = self.granularity(directory, Timestamp::default())?;
         (granularity != TimeGranularity(1)).then(|| granularity.to_string())
     }
@@ -149,15 +149,15 @@ impl DestinationTimePrecision {
     }
 
     fn granularity(&self, directory: BorrowedFd<'_>, found: Timestamp) -> Option<TimeGranularity> {
-        match self.known(directory) {
+        match self.time_storage(directory) {
             Some(TimeStorage::Stored(granularity)) => Some(granularity),
             Some(TimeStorage::Refused) => None,
-            None => Some(TimeGranularity::seen_in(&fstat(directory).ok()?, found)),
+            None => Some(TimeGranularity::from_observed(&fstat(directory).ok()?, found)),
         }
     }
 
     /// The handling of an ordinary time; none if no file can be made in the directory.
-    fn known(&self, directory: BorrowedFd<'_>) -> Option<TimeStorage> {
+    fn time_storage(&self, directory: BorrowedFd<'_>) -> Option<TimeStorage> {
         let device = fstat(directory).ok()?.st_dev;
         if let Some(known) = self.file_systems().get(&device).and_then(|known| known.storage) {
             return Some(known);
@@ -172,7 +172,7 @@ impl DestinationTimePrecision {
         Some(storage)
     }
 
-    fn extraordinary(&self, directory: BorrowedFd<'_>, told: Timestamp) -> Option<Timestamp> {
+    fn stored_extraordinary_time(&self, directory: BorrowedFd<'_>, told: Timestamp) -> Option<Timestamp> {
         let device = fstat(directory).ok()?.st_dev;
         let known =
             self.file_systems().get(&device).and_then(|known| known.extraordinary.get(&told).copied());
@@ -196,13 +196,15 @@ impl DestinationTimePrecision {
                 let stored = futimens(&file, &both_times(told)).and_then(|()| fstat(&file));
                 Some(stored.ok().map(|stat| mtime_of(&stat)))
             }
-            Err(_) => keep_times(directory, || store_named(directory, self.scratch.as_deref()?, told).ok()),
+            Err(_) => {
+                preserve_times(directory, || probe_by_rename(directory, self.scratch.as_deref()?, told).ok())
+            }
         }
     }
 }
 
 /// The stored time of a file after a rename, as each placed file is renamed: encfs rounds the time then.
-fn store_named(
+fn probe_by_rename(
     directory: BorrowedFd<'_>,
     scratch: &ScratchNames,
     told: Timestamp,
@@ -214,7 +216,7 @@ fn store_named(
     drop(file);
     let stored = set.and_then(|()| {
         temporary.rename(directory, renamed.as_bytes())?;
-        look_anew(directory, renamed.as_bytes())
+        uncached_mtime(directory, renamed.as_bytes())
     });
     let _ = unlinkat(directory, temporary.as_bytes(), AtFlags::empty());
     unlinkat(directory, renamed.as_bytes(), AtFlags::empty())?;
@@ -226,7 +228,7 @@ fn create_probe(directory: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Errno
 }
 
 /// The modification time of the file system itself, past the kernel's cache.
-fn look_anew(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Timestamp, Errno> {
+fn uncached_mtime(directory: BorrowedFd<'_>, name: &[u8]) -> Result<Timestamp, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
     let time = statx(directory, name, flags, StatxFlags::MTIME)?.stx_mtime;
     Ok(Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec })
@@ -245,12 +247,12 @@ impl TimeGranularity {
 
     /// The coarsest unit of the times of a directory and of an entry in it. A change time comes from the
     /// clock of the kernel or server, so it has a fraction if one can be stored.
-    fn seen_in(directory: &Stat, found: Timestamp) -> TimeGranularity {
-        TimeGranularity::fitting([mtime_of(directory), changed_of(directory), found])
+    fn from_observed(directory: &Stat, found: Timestamp) -> TimeGranularity {
+        TimeGranularity::coarsest_unit_of([mtime_of(directory), ctime_of(directory), found])
     }
 
     /// The coarsest unit of these times.
-    fn fitting<const N: usize>(seen: [Timestamp; N]) -> TimeGranularity {
+    fn coarsest_unit_of<const N: usize>(seen: [Timestamp; N]) -> TimeGranularity {
         let coarsest = GRANULARITIES
             .into_iter()
             .rev()
@@ -286,7 +288,7 @@ impl std::fmt::Display for TimeGranularity {
 /// comes from the clock of the kernel or server. Creates no probe file, and errs if a clock read such a
 /// multiple by chance.
 pub fn time_unit_of(stamp: &FileStamp) -> u32 {
-    u32::try_from(TimeGranularity::fitting([stamp.mtime, stamp.ctime]).0).unwrap_or(1)
+    u32::try_from(TimeGranularity::coarsest_unit_of([stamp.mtime, stamp.ctime]).0).unwrap_or(1)
 }
 
 /// Returns true if a file system with times in units of `unit_ns` nanoseconds may have stored `told` as
@@ -405,7 +407,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let held = std::fs::File::open(dir.path()).unwrap();
         let scratch = ScratchNames::new(None).unwrap();
-        assert_eq!(store_named(held.as_fd(), &scratch, PROBE), Ok(Some(PROBE)));
+        assert_eq!(probe_by_rename(held.as_fd(), &scratch, PROBE), Ok(Some(PROBE)));
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 

@@ -20,8 +20,8 @@ use rustix::fs::{UTIME_NOW, UTIME_OMIT};
 use rustix::io::{Errno, pread, pwrite};
 
 use crate::SinkError;
-use crate::durable::settle_size;
-use crate::extras_source::{AttributeHolder, get, list};
+use crate::durable::enforce_size;
+use crate::extras_source::{AttributeHolder, get, list_attributes};
 use crate::source_file::holes_of;
 use crate::status::{FileIdentity, FileStamp, is_regular};
 use crate::temporary_names::ScratchName;
@@ -53,7 +53,7 @@ struct OldVersion {
 
 impl ReplacedFile {
     /// Opens and locks the file of the name.
-    pub(crate) fn hold(
+    pub(crate) fn open_and_lock(
         directory: BorrowedFd<'_>,
         name: &[u8],
         goes_on: &dyn Fn() -> bool,
@@ -61,12 +61,12 @@ impl ReplacedFile {
         loop {
             match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Err(Errno::NOENT) => return Ok(ReplacedFile(None)),
-                Err(errno) => return Err(looking(errno)),
+                Err(errno) => return Err(lookup_error(errno)),
                 Ok(found) if !is_regular(&found) => return Err(SinkError::NotRegular),
                 Ok(_) => {}
             }
             let Some(file) = open_locked(directory, name, goes_on)? else { continue };
-            let stat = fstat(&file).map_err(looking)?;
+            let stat = fstat(&file).map_err(lookup_error)?;
             if is_regular(&stat) && has_name(directory, name, &stat) {
                 return Ok(ReplacedFile(Some(OldVersion { file, stamp: FileStamp::of(&stat) })));
             }
@@ -82,7 +82,7 @@ impl ReplacedFile {
     pub(crate) fn copy_attributes(&self, file: BorrowedFd<'_>, mut lost: impl FnMut(Errno)) {
         let Some(old) = &self.0 else { return };
         let held = AttributeHolder::Open(old.file.as_fd());
-        let names = match list(held) {
+        let names = match list_attributes(held) {
             Ok(names) => names,
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => return,
             Err(errno) => return lost(errno),
@@ -99,7 +99,7 @@ impl ReplacedFile {
 
     /// Renames `temporary` to the name. Returns false, without a rename, if the held file does not have the
     /// name any more.
-    pub(crate) fn give_way(
+    pub(crate) fn replace_with(
         &self,
         directory: BorrowedFd<'_>,
         temporary: &ScratchName,
@@ -110,14 +110,14 @@ impl ReplacedFile {
             Some(old) if !old.is_unchanged_at(directory, name) => return Ok(false),
             Some(_) => renameat(directory, from, directory, name),
             None => match renameat_with(directory, from, directory, name, RenameFlags::NOREPLACE) {
-                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => link_in_place(directory, from, name),
+                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => rename_by_link(directory, from, name),
                 renamed => renamed,
             },
         };
         match renamed {
             Ok(()) => Ok(true),
             Err(Errno::EXIST) => Ok(false),
-            Err(errno) => Err(SinkError::naming("renaming", errno)),
+            Err(errno) => Err(SinkError::of_name_call("renaming", errno)),
         }
     }
 }
@@ -142,7 +142,7 @@ fn open_locked(
         Ok(file) => file,
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::LOOP | Errno::NXIO) => return Err(SinkError::NotRegular),
-        Err(errno) => return Err(SinkError::writing("reading what stands there", errno)),
+        Err(errno) => return Err(SinkError::of_call("reading what stands there", errno)),
     };
     let began = Instant::now();
     let mut file = file;
@@ -171,8 +171,8 @@ fn open(directory: BorrowedFd<'_>, name: &[u8], access: OFlags) -> Result<OwnedF
     openat(directory, name, access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
 }
 
-fn looking(errno: Errno) -> SinkError {
-    SinkError::naming("looking at what stands there", errno)
+fn lookup_error(errno: Errno) -> SinkError {
+    SinkError::of_name_call("looking at what stands there", errno)
 }
 
 fn has_name(directory: BorrowedFd<'_>, name: &[u8], stat: &rustix::fs::Stat) -> bool {
@@ -181,10 +181,10 @@ fn has_name(directory: BorrowedFd<'_>, name: &[u8], stat: &rustix::fs::Stat) -> 
 }
 
 /// Renames without replacing on a file system that lacks such a rename, by way of a hard link.
-fn link_in_place(directory: BorrowedFd<'_>, from: &[u8], name: &[u8]) -> Result<(), Errno> {
+fn rename_by_link(directory: BorrowedFd<'_>, from: &[u8], name: &[u8]) -> Result<(), Errno> {
     match linkat(directory, from, directory, name, AtFlags::empty()) {
         Ok(()) => {
-            ScratchName::existing(from).remove(directory);
+            ScratchName::from_existing(from).remove(directory);
             Ok(())
         }
         Err(Errno::EXIST) => Err(Errno::EXIST),
@@ -207,12 +207,12 @@ pub(crate) struct SurroundingBytesCopier<'a> {
 
 impl SurroundingBytesCopier<'_> {
     /// Copies all bytes but those of the part; returns false if the old file was changed meanwhile.
-    pub(crate) fn take_from(&mut self, replaced: &ReplacedFile) -> Result<bool, SinkError> {
+    pub(crate) fn copy_from(&mut self, replaced: &ReplacedFile) -> Result<bool, SinkError> {
         let part_end = self.part.offset + self.part.len;
         let held_size = replaced.0.as_ref().map_or(0, |old| old.stamp.size);
         let size = held_size.max(part_end);
-        let is_blank = self.blank(part_end)?;
-        self.cut(size)?;
+        let is_blank = self.clear_earlier_copy(part_end)?;
+        self.set_size(size)?;
         if let Some(old) = &replaced.0 {
             let head = ByteRange::new(0, self.part.offset.min(held_size));
             let tail = ByteRange::new(part_end, held_size.saturating_sub(part_end));
@@ -226,16 +226,16 @@ impl SurroundingBytesCopier<'_> {
             }
         }
         if !is_blank {
-            self.fill(held_size, self.part.offset)?;
+            self.write_zeros(held_size, self.part.offset)?;
         }
-        settle_size(self.file, size)?;
+        enforce_size(self.file, size)?;
         Ok(true)
     }
 
     /// Removes the result of an earlier copy; returns false if the bytes before the part may not be zeros.
-    fn blank(&mut self, part_end: u64) -> Result<bool, SinkError> {
+    fn clear_earlier_copy(&mut self, part_end: u64) -> Result<bool, SinkError> {
         let was_blank = std::mem::replace(&mut self.is_blank, false);
-        self.cut(part_end)?;
+        self.set_size(part_end)?;
         if was_blank || self.part.offset == 0 {
             return Ok(true);
         }
@@ -243,8 +243,8 @@ impl SurroundingBytesCopier<'_> {
         Ok(fallocate(self.file, flags, 0, self.part.offset).is_ok())
     }
 
-    fn cut(&self, size: u64) -> Result<(), SinkError> {
-        ftruncate(self.file, size).map_err(|errno| SinkError::writing("setting its size", errno))
+    fn set_size(&self, size: u64) -> Result<(), SinkError> {
+        ftruncate(self.file, size).map_err(|errno| SinkError::of_call("setting its size", errno))
     }
 
     /// Copies a range, without its holes if the new version is blank there; returns false if the old file is
@@ -263,7 +263,7 @@ impl SurroundingBytesCopier<'_> {
                 if !(self.goes_on)() {
                     return Err(SinkError::Ended);
                 }
-                let count = self.copy_some(old, at, step_of(at, data_end))?;
+                let count = self.copy_some(old, at, next_step_bytes(at, data_end))?;
                 if count == 0 {
                     return Ok(false);
                 }
@@ -279,7 +279,7 @@ impl SurroundingBytesCopier<'_> {
         match copy_file_range(&old.file, Some(&mut from), self.file, Some(&mut to), len as usize) {
             Ok(count) if count > 0 => return Ok(count as u64),
             Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => {
-                return Err(SinkError::writing("copying the other bytes", errno));
+                return Err(SinkError::of_call("copying the other bytes", errno));
             }
             // The kernel can't copy here, or the file ends here; a read shows which.
             _ => {}
@@ -287,13 +287,13 @@ impl SurroundingBytesCopier<'_> {
         let mut buffer = [0; BUFFER_BYTES];
         let wanted = buffer.len().min(len as usize);
         let count = retry(|| pread(&old.file, &mut buffer[..wanted], at))
-            .map_err(|errno| SinkError::writing("reading what stands there", errno))?;
+            .map_err(|errno| SinkError::of_call("reading what stands there", errno))?;
         self.write(&buffer[..count], at)?;
         Ok(count as u64)
     }
 
     /// Writes zeros.
-    fn fill(&self, from: u64, end: u64) -> Result<(), SinkError> {
+    fn write_zeros(&self, from: u64, end: u64) -> Result<(), SinkError> {
         let zeros = [0; BUFFER_BYTES];
         let mut at = from;
         while at < end {
@@ -311,9 +311,9 @@ impl SurroundingBytesCopier<'_> {
         let mut done = 0;
         while done < bytes.len() {
             match retry(|| pwrite(self.file, &bytes[done..], at + done as u64)) {
-                Ok(0) => return Err(SinkError::writing("copying the other bytes", Errno::IO)),
+                Ok(0) => return Err(SinkError::of_call("copying the other bytes", Errno::IO)),
                 Ok(count) => done += count,
-                Err(errno) => return Err(SinkError::writing("copying the other bytes", errno)),
+                Err(errno) => return Err(SinkError::of_call("copying the other bytes", errno)),
             }
         }
         Ok(())
@@ -330,7 +330,7 @@ fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
 }
 
 /// Bytes of the next call. Calls for whole blocks let file systems share them.
-fn step_of(at: u64, end: u64) -> u64 {
+fn next_step_bytes(at: u64, end: u64) -> u64 {
     let left = end - at;
     let to_block = at.next_multiple_of(BLOCK_BYTES) - at;
     if to_block > 0 {
@@ -341,7 +341,7 @@ fn step_of(at: u64, end: u64) -> u64 {
 }
 
 /// The present as modification time; the access time stays.
-pub(crate) fn now() -> Timestamps {
+pub(crate) fn mtime_now() -> Timestamps {
     Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         last_modification: Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
@@ -378,7 +378,7 @@ mod tests {
         clear_umask();
         let directory = File::open(path.parent().unwrap()).unwrap();
         let (sets, scratch) = (FileSystems::new(&[]).unwrap(), ScratchNames::new(None).unwrap());
-        let file_system = sets.of(directory.as_fd()).unwrap();
+        let file_system = sets.file_system_of(directory.as_fd()).unwrap();
         let spec = NewLargeFileSpec {
             size: offset + part.len() as u64,
             file_system: &file_system,
@@ -519,16 +519,16 @@ mod tests {
             goes_on: &|| true,
         };
         let held = File::open(directory.path()).unwrap();
-        let replaced = ReplacedFile::hold(held.as_fd(), b"f", &|| true).unwrap();
-        assert!(kept.take_from(&replaced).unwrap());
+        let replaced = ReplacedFile::open_and_lock(held.as_fd(), b"f", &|| true).unwrap();
+        assert!(kept.copy_from(&replaced).unwrap());
         drop(replaced);
-        growing.keep(true);
+        growing.set_kept(true);
         let temporary = growing.temporary_name().to_vec();
         drop(growing);
         fs::write(&path, &later).unwrap();
         assert!(crate::can_resume(held.as_fd(), &temporary, 300_001, u64::MAX));
         let sets = FileSystems::new(&[]).unwrap();
-        let file_system = sets.of(held.as_fd()).unwrap();
+        let file_system = sets.file_system_of(held.as_fd()).unwrap();
         let spec = NewLargeFileSpec {
             size: 300_001,
             file_system: &file_system,
@@ -570,7 +570,7 @@ mod tests {
         let other = File::open(&path).unwrap();
         flock(&other, FlockOperation::LockExclusive).unwrap();
         let growing = grown(&path, 1, b"x");
-        growing.keep(true);
+        growing.set_kept(true);
         let ended = growing.commit_part(dress(), false, &|| false);
         assert!(matches!(ended, Err(SinkError::Ended)), "{ended:?}");
         drop(other);

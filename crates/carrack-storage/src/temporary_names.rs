@@ -75,7 +75,7 @@ impl ScratchNames {
     }
 
     /// Permits replacing devices, pipes and sockets of the kinds in `kept`.
-    pub fn replacing(self, kept: KeptMetadata) -> ScratchNames {
+    pub fn with_replaceable(self, kept: KeptMetadata) -> ScratchNames {
         ScratchNames { replaces: kept, ..self }
     }
 
@@ -83,7 +83,7 @@ impl ScratchNames {
     pub(crate) fn check_replaced(&self, directory: BorrowedFd<'_>, name: &[u8]) -> Result<(), SinkError> {
         let found = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok();
         match found.and_then(|stat| special_of_stat(&stat)) {
-            Some(special) if !self.replaces.has(&special) => Err(SinkError::Special(special)),
+            Some(special) if !self.replaces.keeps_special(&special) => Err(SinkError::Special(special)),
             _ => Ok(()),
         }
     }
@@ -123,7 +123,7 @@ impl ScratchNames {
 
     /// Removes a temporary name of an earlier session. A failure is ignored.
     pub fn remove(directory: BorrowedFd<'_>, temporary: &[u8]) {
-        ScratchName::existing(temporary).remove(directory);
+        ScratchName::from_existing(temporary).remove(directory);
     }
 
     /// Returns true if a name is a temporary name of this transfer.
@@ -163,7 +163,7 @@ impl ScratchNames {
         self.descriptors.get_or_init(|| openat(CWD, c"/proc/self/fd", PASSAGE, Mode::empty()).ok()).as_ref()
     }
 
-    pub(crate) fn placing(&self) -> FinalNameMethod {
+    pub(crate) fn final_name_method(&self) -> FinalNameMethod {
         match self.placing.load(Ordering::Relaxed) {
             0 => FinalNameMethod::LinkDescriptor,
             1 => FinalNameMethod::LinkProc,
@@ -172,7 +172,7 @@ impl ScratchNames {
     }
 
     /// Remembers that the faster methods failed and this one works.
-    pub(crate) fn remember(&self, placing: FinalNameMethod) {
+    pub(crate) fn record_final_name_method(&self, placing: FinalNameMethod) {
         self.placing.fetch_max(placing as u8, Ordering::Relaxed);
     }
 }
@@ -187,7 +187,7 @@ impl ScratchName {
     /// Makes a name of at most `bytes_max` bytes, or as long as `name` if that is longer.
     fn new(name: &[u8], number: u32, bytes_max: usize) -> ScratchName {
         let longest = name.len().max(bytes_max).min(NAME_BYTES_MAX);
-        let kept = beginning(name, longest.saturating_sub(SUFFIX_BYTES + 1).max(1));
+        let kept = truncate_name(name, longest.saturating_sub(SUFFIX_BYTES + 1).max(1));
         let mut scratch = ScratchName { bytes: [0; NAME_BYTES_MAX], length: 0 };
         scratch.append(b".");
         scratch.append(kept);
@@ -199,7 +199,7 @@ impl ScratchName {
     }
 
     /// A name from an earlier session, cut to the longest possible name.
-    pub fn existing(name: &[u8]) -> ScratchName {
+    pub fn from_existing(name: &[u8]) -> ScratchName {
         let mut scratch = ScratchName { bytes: [0; NAME_BYTES_MAX], length: 0 };
         scratch.append(&name[..name.len().min(NAME_BYTES_MAX)]);
         scratch
@@ -225,7 +225,7 @@ impl ScratchName {
 
     /// Removes the temporary name if it still exists after its rename, which does nothing between two names
     /// of one file. Returns true if it existed.
-    pub fn is_left(&self, directory: BorrowedFd<'_>) -> bool {
+    pub fn remove_if_left(&self, directory: BorrowedFd<'_>) -> bool {
         unlinkat(directory, self.as_bytes(), AtFlags::empty()).is_ok()
     }
 
@@ -237,7 +237,7 @@ impl ScratchName {
 
 /// The first part of a name that fits into `bytes`. UTF-8 is cut only between characters, as some file
 /// systems require.
-fn beginning(name: &[u8], bytes: usize) -> &[u8] {
+fn truncate_name(name: &[u8], bytes: usize) -> &[u8] {
     if name.len() <= bytes {
         return name;
     }
@@ -343,7 +343,7 @@ mod tests {
                 names.create(name, |free| rustix::fs::linkat(held, "first", held, free, AtFlags::empty()));
             let ((), made) = linked.unwrap();
             made.rename(held, name).unwrap();
-            assert_eq!(made.is_left(held), is_left);
+            assert_eq!(made.remove_if_left(held), is_left);
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3);
     }
@@ -351,8 +351,8 @@ mod tests {
     #[test]
     fn learns_downwards_only() {
         let names = ScratchNames::new(None).unwrap();
-        names.remember(FinalNameMethod::Rename);
-        names.remember(FinalNameMethod::LinkProc);
-        assert_eq!(names.placing(), FinalNameMethod::Rename);
+        names.record_final_name_method(FinalNameMethod::Rename);
+        names.record_final_name_method(FinalNameMethod::LinkProc);
+        assert_eq!(names.final_name_method(), FinalNameMethod::Rename);
     }
 }

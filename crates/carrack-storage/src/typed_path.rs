@@ -38,7 +38,7 @@ pub fn parent(path: &Path) -> &Path {
 ///
 /// # Errors
 /// `InvalidInput`, with a [`PathProblem`]: `..` could lead out of the base and is refused everywhere.
-pub(crate) fn beneath(path: &Path) -> io::Result<RelPath> {
+pub(crate) fn to_relative_path(path: &Path) -> io::Result<RelPath> {
     let components = path.as_os_str().as_bytes().split(|&b| b == b'/');
     let names: Vec<&[u8]> = components.filter(|name| !matches!(*name, b"" | b".")).collect();
     RelPath::new(&names.join(&b'/')).map_err(bad_path)
@@ -64,11 +64,11 @@ mod tests {
             ("./", ""),
             ("...", "..."),
         ] {
-            assert_eq!(beneath(Path::new(typed)).unwrap().as_bytes(), meant.as_bytes(), "{typed}");
+            assert_eq!(to_relative_path(Path::new(typed)).unwrap().as_bytes(), meant.as_bytes(), "{typed}");
         }
         for refused in ["..", "../a", "a/..", "/..", "a/../b", "a\0b", &"x".repeat(256), &"a/".repeat(40_000)]
         {
-            let error = beneath(Path::new(refused)).unwrap_err();
+            let error = to_relative_path(Path::new(refused)).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{error}");
         }
     }

@@ -13,13 +13,13 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, ftruncate, f
 use rustix::io::{Errno, ReadWriteFlags, pwrite, pwritev2};
 use rustix::process::geteuid;
 
-use crate::attribute_writer::{ATTRIBUTES, MODE, kept};
-use crate::durable::{settle_size, sync_whole};
-use crate::extras_source::reason;
-use crate::modes::{mode_of_new, take_over};
+use crate::attribute_writer::{ATTRIBUTES, MODE, count_refusal};
+use crate::durable::{enforce_size, sync_all};
+use crate::extras_source::loss_reason;
+use crate::modes::{new_file_mode, take_over_permissions};
 use crate::small_file_placement::{create_flags, times};
-use crate::source_file::direct_fits;
-use crate::surrounding_bytes::{ReplacedFile, SurroundingBytesCopier, now};
+use crate::source_file::supports_direct_io;
+use crate::surrounding_bytes::{ReplacedFile, SurroundingBytesCopier, mtime_now};
 use crate::temporary_names::ScratchName;
 use crate::writeback_wait::write_back;
 use crate::{MetadataToSet, ScratchNames, SinkError};
@@ -28,7 +28,7 @@ use crate::{MetadataToSet, ScratchNames, SinkError};
 const WORKING_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 /// A file while it is written. Dropping it without [`UncommittedFile::commit`] removes it, unless it is kept
-/// for a later session ([`UncommittedFile::keep`]).
+/// for a later session ([`UncommittedFile::set_kept`]).
 #[derive(Debug)]
 pub struct UncommittedFile {
     directory: OwnedFd,
@@ -114,7 +114,7 @@ impl UncommittedFile {
             .create(name, |free| {
                 spec.file_system.create(directory.as_fd(), free, create_flags(), WORKING_MODE, spec.stripe)
             })
-            .map_err(|errno| SinkError::naming("creating", errno))?;
+            .map_err(|errno| SinkError::of_name_call("creating", errno))?;
         let growing = UncommittedFile::new(directory, name, file, temporary, spec);
         Ok((growing, outcome))
     }
@@ -131,14 +131,14 @@ impl UncommittedFile {
         held_end: u64,
         spec: NewLargeFileSpec<'_>,
     ) -> Result<Option<UncommittedFile>, SinkError> {
-        let temporary = ScratchName::existing(temporary);
+        let temporary = ScratchName::from_existing(temporary);
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = match openat(&directory, temporary.as_bytes(), flags, Mode::empty()) {
             Ok(file) => file,
             Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(None),
-            Err(errno) => return Err(SinkError::naming("opening", errno)),
+            Err(errno) => return Err(SinkError::of_name_call("opening", errno)),
         };
-        let found = fstat(&file).map_err(|errno| SinkError::writing("looking at", errno))?;
+        let found = fstat(&file).map_err(|errno| SinkError::of_call("looking at", errno))?;
         let size_max = spec.part_offset.map_or(spec.size, |_| u64::MAX);
         if !fits(directory.as_fd(), &found, held_end, size_max) {
             return Ok(None);
@@ -153,7 +153,7 @@ impl UncommittedFile {
     ///
     /// # Errors
     /// As [`UncommittedFile::create`]; [`SinkError::Vanished`] if another type of entry has that name.
-    pub fn share(
+    pub fn open_shared(
         directory: OwnedFd,
         name: &[u8],
         temporary: &[u8],
@@ -162,16 +162,17 @@ impl UncommittedFile {
         let created =
             spec.file_system.create(directory.as_fd(), temporary, create_flags(), WORKING_MODE, spec.stripe);
         let (growing, outcome) = match created {
-            Ok((file, outcome)) => {
-                (UncommittedFile::new(directory, name, file, ScratchName::existing(temporary), spec), outcome)
-            }
+            Ok((file, outcome)) => (
+                UncommittedFile::new(directory, name, file, ScratchName::from_existing(temporary), spec),
+                outcome,
+            ),
             Err(Errno::EXIST) => {
                 let found = UncommittedFile::resume(directory, name, temporary, 0, spec)?;
                 (found.ok_or(SinkError::Vanished)?, StripeOutcome::Default)
             }
-            Err(errno) => return Err(SinkError::naming("creating", errno)),
+            Err(errno) => return Err(SinkError::of_name_call("creating", errno)),
         };
-        growing.keep(true);
+        growing.set_kept(true);
         Ok((growing, outcome))
     }
 
@@ -215,7 +216,7 @@ impl UncommittedFile {
 
     /// Keeps an incomplete file under its temporary name, as the journal has recorded ranges for a later
     /// session. `false` reverts that.
-    pub fn keep(&self, is_kept: bool) {
+    pub fn set_kept(&self, is_kept: bool) {
         self.is_kept.store(is_kept, Relaxed);
     }
 
@@ -239,7 +240,7 @@ impl UncommittedFile {
     pub fn write_at(&self, buffer: &[u8], offset: u64) -> Result<(), SinkError> {
         let end = offset.checked_add(buffer.len() as u64);
         if end.is_none_or(|end| end > self.size) {
-            return Err(SinkError::writing("writing beyond the announced size", Errno::FBIG));
+            return Err(SinkError::of_call("writing beyond the announced size", Errno::FBIG));
         }
         let mut done = match &self.direct {
             Some(direct) => write_direct(direct.as_fd(), buffer, offset)?,
@@ -247,15 +248,15 @@ impl UncommittedFile {
         };
         while done < buffer.len() {
             match self.write_once(&buffer[done..], offset + done as u64) {
-                Ok(0) => return Err(SinkError::writing("writing", Errno::IO)),
+                Ok(0) => return Err(SinkError::of_call("writing", Errno::IO)),
                 Ok(count) => done += count,
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(SinkError::writing("writing", errno)),
+                Err(errno) => return Err(SinkError::of_call("writing", errno)),
             }
         }
         if self.io == WriteIoMethod::Writeback {
             write_back(self.file.as_fd(), offset, buffer.len() as u64)
-                .map_err(|errno| SinkError::writing("writing back", errno))?;
+                .map_err(|errno| SinkError::of_call("writing back", errno))?;
         }
         Ok(())
     }
@@ -274,7 +275,7 @@ impl UncommittedFile {
     }
 
     /// Sets the modification time if possible, as the commit does.
-    pub fn keep_time(&self, mtime: Timestamp) {
+    pub fn set_mtime(&self, mtime: Timestamp) {
         let _ = futimens(&self.file, &times(mtime));
     }
 
@@ -283,11 +284,11 @@ impl UncommittedFile {
     /// # Errors
     /// Those of the system calls.
     pub fn extend(&self) -> Result<(), SinkError> {
-        let found = fstat(&self.file).map_err(|errno| SinkError::writing("looking at its size", errno))?;
+        let found = fstat(&self.file).map_err(|errno| SinkError::of_call("looking at its size", errno))?;
         if u64::try_from(found.st_size).is_ok_and(|held| held >= self.size) {
             return Ok(());
         }
-        ftruncate(&self.file, self.size).map_err(|errno| SinkError::writing("extending to its size", errno))
+        ftruncate(&self.file, self.size).map_err(|errno| SinkError::of_call("extending to its size", errno))
     }
 
     /// Checks the size, sets mode and time, makes the file durable if `syncs`, and renames it, in place of a
@@ -297,15 +298,15 @@ impl UncommittedFile {
     /// After [`SinkError::Metadata`] the file is in place; after any other error it is removed.
     pub fn commit<'a>(&self, dress: impl Into<MetadataToSet<'a>>, syncs: bool) -> Result<(), SinkError> {
         let (file, dress) = (self.file.as_fd(), dress.into());
-        settle_size(file, self.size)?;
-        let finished = self.dress(dress).and(dress.set_time(file, None));
+        enforce_size(file, self.size)?;
+        let finished = self.set_metadata(dress).and(dress.set_time(file, None));
         if syncs {
-            sync_whole(file)?;
+            sync_all(file)?;
         }
         self.is_committed.store(true, Relaxed); // `rename` cleans up after itself
         self.temporary
             .rename(self.directory.as_fd(), &self.name)
-            .map_err(|errno| SinkError::naming("renaming", errno))?;
+            .map_err(|errno| SinkError::of_name_call("renaming", errno))?;
         finished
     }
 }
@@ -331,22 +332,22 @@ impl UncommittedFile {
         let part = ByteRange::new(offset, self.size - offset);
         let mut kept = SurroundingBytesCopier { file, part, is_blank: !self.is_resumed, goes_on };
         for _ in 0..PART_TRIES {
-            let replaced = ReplacedFile::hold(self.directory.as_fd(), &self.name, goes_on)?;
-            if !kept.take_from(&replaced)? {
+            let replaced = ReplacedFile::open_and_lock(self.directory.as_fd(), &self.name, goes_on)?;
+            if !kept.copy_from(&replaced)? {
                 continue;
             }
             replaced.copy_attributes(file, |errno| {
                 if let Some(losses) = dress.losses {
-                    losses.count(ATTRIBUTES, &reason(errno));
+                    losses.count(ATTRIBUTES, &loss_reason(errno));
                 }
             });
-            let finished = self.dress(dress);
+            let finished = self.set_metadata(dress);
             // If that is refused, the file has the time of its last write.
-            let _ = futimens(file, &now());
+            let _ = futimens(file, &mtime_now());
             if syncs || replaced.is_some() {
-                sync_whole(file)?;
+                sync_all(file)?;
             }
-            if replaced.give_way(self.directory.as_fd(), &self.temporary, &self.name)? {
+            if replaced.replace_with(self.directory.as_fd(), &self.temporary, &self.name)? {
                 self.is_committed.store(true, Relaxed);
                 return finished;
             }
@@ -355,15 +356,16 @@ impl UncommittedFile {
     }
 
     /// Sets the metadata. Without an exact mode the file gets the mode of the replaced file, or of a new one.
-    fn dress(&self, dress: MetadataToSet<'_>) -> Result<(), SinkError> {
+    fn set_metadata(&self, dress: MetadataToSet<'_>) -> Result<(), SinkError> {
         let (file, directory) = (self.file.as_fd(), self.directory.as_fd());
         if dress.policy.perms {
-            return dress.put_on(file, true).map(drop);
+            return dress.apply_to(file, true).map(drop);
         }
-        let metadata = Metadata { mode: mode_of_new(directory, dress.metadata.mode), ..*dress.metadata };
-        let owned = MetadataToSet { metadata: &metadata, ..dress }.put_on(file, true)?;
-        let taken = take_over(file, directory, &self.name, owned).map_err(|not_taken| not_taken.errno);
-        kept(dress.losses, MODE, "setting the mode", taken)
+        let metadata = Metadata { mode: new_file_mode(directory, dress.metadata.mode), ..*dress.metadata };
+        let owned = MetadataToSet { metadata: &metadata, ..dress }.apply_to(file, true)?;
+        let taken =
+            take_over_permissions(file, directory, &self.name, owned).map_err(|not_taken| not_taken.errno);
+        count_refusal(dress.losses, MODE, "setting the mode", taken)
     }
 }
 
@@ -414,7 +416,7 @@ fn owner_of_new_file(directory: BorrowedFd<'_>) -> Result<u32, Errno> {
 fn open_direct(file: BorrowedFd<'_>) -> Option<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::CLOEXEC;
-    direct_fits(file).then(|| openat(CWD, path, flags, Mode::empty()).ok()).flatten()
+    supports_direct_io(file).then(|| openat(CWD, path, flags, Mode::empty()).ok()).flatten()
 }
 
 /// Writes the aligned part and returns its length. The rest goes through the page cache, as does data that
@@ -434,7 +436,7 @@ fn write_direct(direct: BorrowedFd<'_>, buffer: &[u8], offset: u64) -> Result<us
             Ok(count) => return Ok(done + count),
             Err(Errno::INTR) => {}
             Err(Errno::INVAL) => return Ok(done),
-            Err(errno) => return Err(SinkError::writing("writing", errno)),
+            Err(errno) => return Err(SinkError::of_call("writing", errno)),
         }
     }
     Ok(done)
@@ -460,7 +462,7 @@ mod tests {
     ) -> Result<UncommittedFile, SinkError> {
         let scratch = ScratchNames::new(None).unwrap();
         let directory = File::open(dir.path()).unwrap();
-        let file_system = FileSystems::new(&[]).unwrap().of(directory.as_fd()).unwrap();
+        let file_system = FileSystems::new(&[]).unwrap().file_system_of(directory.as_fd()).unwrap();
         let stripe = &RequestedLayout::Default;
         let spec = NewLargeFileSpec { size, file_system: &file_system, stripe, io, part_offset: None };
         UncommittedFile::create(directory.into(), name, spec, &scratch).map(|(growing, _)| growing)
@@ -485,7 +487,7 @@ mod tests {
         let path = dir.path().join("f");
         file.write_at(b"abcde", 0).unwrap();
         assert_ne!(time_of(&path), (1_234_567_890, 5));
-        file.keep_time(metadata.mtime);
+        file.set_mtime(metadata.mtime);
         assert_eq!(time_of(&path), (1_234_567_890, 5));
     }
 

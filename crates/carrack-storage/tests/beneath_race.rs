@@ -211,7 +211,7 @@ impl Tools {
     }
 
     fn grow(&self, directory: OwnedFd, name: &[u8]) -> Result<(), Box<dyn std::error::Error>> {
-        let file_system = self.file_systems.of(directory.as_fd())?;
+        let file_system = self.file_systems.file_system_of(directory.as_fd())?;
         let spec = NewLargeFileSpec {
             size: 9_000,
             file_system: &file_system,
@@ -282,9 +282,9 @@ impl Tools {
         counts.note(0, &self.base.make_destination(Path::new(&format!("{sub}/z"))));
         let mut spool =
             DirectoryMetadataSpool::new(Arc::clone(&self.root), Arc::new(AttributeWriter::new(true)));
-        [top, &sub]
-            .iter()
-            .for_each(|path| spool.note(&rel(path), &Metadata { mode: 0o777, ..METADATA }, None).unwrap());
+        [top, &sub].iter().for_each(|path| {
+            spool.record_directory(&rel(path), &Metadata { mode: 0o777, ..METADATA }, None).unwrap()
+        });
         let done = spool.finish(&DestinationTimePrecision::new(ModifyWindow::Stored, None), |_| {
             counts.note(7, &Err::<(), ()>(()))
         });

@@ -217,7 +217,7 @@ impl SendfileSourceFile for PatternedFile {
         self.file.as_fd()
     }
 
-    fn spoilt(&self) {
+    fn report_failed_extent(&self) {
         self.is_spoilt.store(true, Ordering::Relaxed);
     }
 }

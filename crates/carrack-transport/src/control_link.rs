@@ -147,9 +147,9 @@ impl SessionControlLink {
 
     /// Makes the kernel notice within about `patience` that the other end has vanished. Where ssh carries the
     /// link, ssh does so. Errors are ignored, as the session has a watch of its own.
-    pub fn set_patience(&self, patience: Duration) {
+    pub fn set_peer_timeout(&self, patience: Duration) {
         if let ControlChannel::Tls(tls) = &self.channel {
-            tls.set_patience(patience);
+            tls.set_peer_timeout(patience);
         }
     }
 
@@ -228,9 +228,9 @@ impl SessionControlLink {
     }
 
     /// Flushes the queue, closes the link and waits until `deadline` at most for the other end to close.
-    pub fn part(&mut self, deadline: Instant) {
+    pub fn close_by(&mut self, deadline: Instant) {
         if let (Ok(()), ControlChannel::Tls(tls)) = (self.flush_by(deadline), &mut self.channel) {
-            tls.part(deadline);
+            tls.close_by(deadline);
         }
     }
 

@@ -62,7 +62,7 @@ pub trait SendfileSourceFile: Send + Sync {
     /// Reports that an extent was not sent as it is in the file: the file has shrunk, or does not support
     /// this way of reading. The endpoint sends zeros in place of the missing bytes, to keep the stream in
     /// order. The file must be sent again.
-    fn spoilt(&self);
+    fn report_failed_extent(&self);
 }
 
 /// An object that arrived. The body is the first `header.body_len` bytes of the slot, not checked yet.
@@ -154,7 +154,7 @@ pub trait TransportSendEndpoint: Send {
 
     /// Returns the kernel's view of the connection, for threads that don't drive the endpoint. `None` for a
     /// transport without a kernel connection.
-    fn gauge(&self) -> Option<TcpStateReader> {
+    fn tcp_state_reader(&self) -> Option<TcpStateReader> {
         None
     }
 }
@@ -173,7 +173,7 @@ pub trait ReceiveEndpoint: Send {
 
     /// Adds all bytes that arrive from now on to `arrived`. Optional for an endpoint on which objects arrive
     /// whole.
-    fn count_in(&mut self, arrived: Arc<AtomicU64>) {
+    fn count_received_bytes(&mut self, arrived: Arc<AtomicU64>) {
         let _ = arrived;
     }
 

@@ -86,7 +86,7 @@ impl FrameWriter {
         mut send: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
     ) -> io::Result<bool> {
         while self.sent < self.head_len + self.body_len {
-            match send(&self.rest()) {
+            match send(&self.remaining_slices()) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -97,7 +97,7 @@ impl FrameWriter {
         Ok(true)
     }
 
-    fn rest(&self) -> [IoSlice<'_>; 2] {
+    fn remaining_slices(&self) -> [IoSlice<'_>; 2] {
         let head = &self.head[self.sent.min(self.head_len)..self.head_len];
         let body = &self.body.bytes()[self.sent.saturating_sub(self.head_len)..self.body_len];
         [IoSlice::new(head), IoSlice::new(body)]
@@ -141,7 +141,7 @@ impl FrameReader {
     }
 
     /// The same, where every object is sealed.
-    pub(crate) fn sealed(slot_bytes: u32, seal: Option<ConnectionCipherState>) -> FrameReader {
+    pub(crate) fn with_seal(slot_bytes: u32, seal: Option<ConnectionCipherState>) -> FrameReader {
         FrameReader { seal, ..FrameReader::new(slot_bytes) }
     }
 
@@ -152,13 +152,13 @@ impl FrameReader {
         mut receive: impl FnMut(&mut [u8]) -> io::Result<usize>,
     ) -> Result<FrameReadResult, TransportError> {
         loop {
-            if let Some(frame) = self.take_whole()? {
+            if let Some(frame) = self.take_complete_frame()? {
                 return Ok(FrameReadResult::Frame(frame));
             }
-            match receive(self.missing()) {
+            match receive(self.unfilled_buffer()) {
                 Ok(0) if self.head_got == 0 => return Ok(FrameReadResult::Closed),
                 Ok(0) => return Err(TransportError::Truncated),
-                Ok(count) => self.got(count, slots)?,
+                Ok(count) => self.record_received(count, slots)?,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(FrameReadResult::Pending),
                 Err(error) => return Err(error.into()),
@@ -175,7 +175,7 @@ impl FrameReader {
         if self.seal.is_some() { HEAD_BYTES_MAX } else { HEADER_BYTES }
     }
 
-    fn missing(&mut self) -> &mut [u8] {
+    fn unfilled_buffer(&mut self) -> &mut [u8] {
         let head_len = self.head_len();
         match &mut self.body {
             Some((header, body)) => &mut body.bytes_mut()[self.body_got..header.body_len as usize],
@@ -183,7 +183,7 @@ impl FrameReader {
         }
     }
 
-    fn got(&mut self, count: usize, slots: &SlotPool) -> Result<(), TransportError> {
+    fn record_received(&mut self, count: usize, slots: &SlotPool) -> Result<(), TransportError> {
         if self.body.is_some() {
             self.body_got += count;
             return Ok(());
@@ -215,7 +215,7 @@ impl FrameReader {
         *self.head.last_chunk().expect("a head is longer than a tag")
     }
 
-    fn take_whole(&mut self) -> Result<Option<ReceivedFrame>, TransportError> {
+    fn take_complete_frame(&mut self) -> Result<Option<ReceivedFrame>, TransportError> {
         let is_whole =
             self.body.as_ref().is_some_and(|(header, _)| header.body_len as usize == self.body_got);
         let Some((header, mut body)) = self.body.take_if(|_| is_whole) else { return Ok(None) };

@@ -76,7 +76,7 @@ impl LoopbackShared {
     }
 
     /// Updates the readiness of the two descriptors from the state.
-    fn signal(&self, state: &mut LoopbackState) {
+    fn update_readiness(&self, state: &mut LoopbackState) {
         let (has_arrived, is_full) = (state.has_arrived(), state.is_full());
         let was = std::mem::replace(&mut state.shown, (has_arrived, is_full));
         if was.0 != has_arrived {
@@ -125,7 +125,7 @@ impl LoopbackSender {
         match outgoing.payload {
             ObjectPayload::Slot(slot) if state.waiting.len() < DEPTH => {
                 state.waiting.push_back((outgoing.header, slot, tag));
-                self.shared.signal(&mut state);
+                self.shared.update_readiness(&mut state);
                 Ok(())
             }
             payload => Err(OutgoingObject { payload, ..outgoing }),
@@ -153,7 +153,7 @@ impl TransportSendEndpoint for LoopbackSender {
     fn finish(&mut self) -> Result<(), TransportError> {
         let mut state = self.shared.lock();
         state.is_finished = true;
-        self.shared.signal(&mut state);
+        self.shared.update_readiness(&mut state);
         Ok(())
     }
 }
@@ -162,7 +162,7 @@ impl Drop for LoopbackSender {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.sender_gone = true;
-        self.shared.signal(&mut state);
+        self.shared.update_readiness(&mut state);
     }
 }
 
@@ -176,7 +176,7 @@ impl LoopbackReceiver {
     pub(crate) fn take_tagged(&mut self, patience: EndpointWaitLimit) -> (ReceiveResult, SealTag) {
         let mut state = self.shared.wait(self.shared.lock(), patience, |state| !state.has_arrived());
         if let Some((header, slot, tag)) = state.waiting.pop_front() {
-            self.shared.signal(&mut state);
+            self.shared.update_readiness(&mut state);
             return (ReceiveResult::Object(IncomingObject { header, slot }), tag);
         }
         let is_over = state.is_finished || state.sender_gone;
@@ -203,6 +203,6 @@ impl Drop for LoopbackReceiver {
         let mut state = self.shared.lock();
         state.receiver_gone = true;
         state.waiting.clear();
-        self.shared.signal(&mut state);
+        self.shared.update_readiness(&mut state);
     }
 }

@@ -35,7 +35,7 @@ impl SendfileSender {
             let sent = if self.is_spoilt {
                 send(stream, &ZEROS[..self.left.min(ZEROS.len())], send_flags(patience))
             } else {
-                with_patience(stream, patience, || self.send_from_file(stream))
+                call_with_wait_limit(stream, patience, || self.send_from_file(stream))
             };
             match sent {
                 Ok(count) => self.left -= count,
@@ -53,7 +53,7 @@ impl SendfileSender {
             Ok(0) | Err(_) => {
                 // If the cause was a broken connection, sending the zeros fails too.
                 self.is_spoilt = true;
-                self.file.spoilt();
+                self.file.report_failed_extent();
                 Ok(0)
             }
             sent => sent,
@@ -62,7 +62,7 @@ impl SendfileSender {
 }
 
 /// Calls `sendfile`, which has no `MSG_DONTWAIT`: without patience the socket is non-blocking for the call.
-fn with_patience(
+fn call_with_wait_limit(
     stream: &TcpStream,
     patience: EndpointWaitLimit,
     call: impl FnOnce() -> Result<usize, Errno>,

@@ -42,19 +42,19 @@ const NEAR_CONGESTION_CONTROL: &[u8] = b"cubic";
 /// Gives a socket the congestion control of near paths before it connects or listens, as the round-trip time
 /// is known only later. The reverse order fails: a socket that began with BBR is paced for good (Linux 6.18:
 /// a timer for every 64 KiB, a sixth of the CPU time on loopback).
-pub fn begin_near(socket: &SockRef<'_>) {
+pub fn set_near_congestion_control(socket: &SockRef<'_>) {
     // Not allowed everywhere. An error leaves the system's own choice.
     let _ = socket.set_tcp_congestion(NEAR_CONGESTION_CONTROL);
 }
 
 /// Bounds the segments of both ends (TCP_MAXSEG, tcp(7)). Takes effect before a socket connects or listens.
-pub(crate) fn bound_segments(socket: &SockRef<'_>, bytes: Option<u32>) {
+pub(crate) fn limit_segment_size(socket: &SockRef<'_>, bytes: Option<u32>) {
     // An error leaves the system's own segment size.
     let _ = bytes.map(|bytes| socket.set_tcp_mss(bytes));
 }
 
 /// Gives a far path the system's own congestion control, which an administrator may have chosen.
-fn end_far(socket: &SockRef<'_>) -> io::Result<()> {
+fn restore_system_congestion_control(socket: &SockRef<'_>) -> io::Result<()> {
     let fresh = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     let name = fresh.tcp_congestion()?;
     let _ = socket.set_tcp_congestion(name.split(|&byte| byte == 0).next().unwrap_or_default());
@@ -68,8 +68,8 @@ pub(crate) fn connect(
     segment_bytes: Option<u32>,
 ) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    begin_near(&SockRef::from(&socket));
-    bound_segments(&SockRef::from(&socket), segment_bytes);
+    set_near_congestion_control(&SockRef::from(&socket));
+    limit_segment_size(&SockRef::from(&socket), segment_bytes);
     socket.connect_timeout(&address.into(), timeout)?;
     Ok(socket.into())
 }
@@ -84,7 +84,7 @@ pub fn prepare_stream(stream: &TcpStream, rtt: Duration) -> io::Result<()> {
     stream.set_read_timeout(Some(brief))?;
     stream.set_write_timeout(Some(brief))?;
     if rtt >= NEAR_RTT {
-        end_far(&socket)?;
+        restore_system_congestion_control(&socket)?;
     } else if rtt < BESIDE_RTT {
         socket.set_send_buffer_size(BESIDE_BUFFER_BYTES)?;
         socket.set_recv_buffer_size(BESIDE_BUFFER_BYTES)?;
@@ -118,11 +118,11 @@ pub struct TcpSender {
 impl TcpSender {
     /// A sender on a connection that [`prepare_stream`] has made ready.
     pub fn new(stream: TcpStream) -> TcpSender {
-        TcpSender::sealed(stream, None)
+        TcpSender::with_seal(stream, None)
     }
 
     /// The same, where every object is sealed.
-    pub fn sealed(stream: TcpStream, seal: Option<ConnectionCipherState>) -> TcpSender {
+    pub fn with_seal(stream: TcpStream, seal: Option<ConnectionCipherState>) -> TcpSender {
         TcpSender { stream: Arc::new(stream), seal, frame: None, extent: None }
     }
 }
@@ -184,7 +184,7 @@ impl TransportSendEndpoint for TcpSender {
         Ok(self.stream.shutdown(Shutdown::Write)?)
     }
 
-    fn gauge(&self) -> Option<TcpStateReader> {
+    fn tcp_state_reader(&self) -> Option<TcpStateReader> {
         Some(TcpStateReader::of(&self.stream))
     }
 }
@@ -208,12 +208,12 @@ impl TcpReceiver {
     /// A receiver on a connection that [`prepare_stream`] has made ready. Objects may have `slot_bytes` at
     /// most.
     pub fn new(stream: TcpStream, slot_bytes: u32) -> TcpReceiver {
-        TcpReceiver::sealed(stream, slot_bytes, None)
+        TcpReceiver::with_seal(stream, slot_bytes, None)
     }
 
     /// The same, where every object is sealed.
-    pub fn sealed(stream: TcpStream, slot_bytes: u32, seal: Option<ConnectionCipherState>) -> TcpReceiver {
-        TcpReceiver { stream, reader: FrameReader::sealed(slot_bytes, seal), arrived: Arc::default() }
+    pub fn with_seal(stream: TcpStream, slot_bytes: u32, seal: Option<ConnectionCipherState>) -> TcpReceiver {
+        TcpReceiver { stream, reader: FrameReader::with_seal(slot_bytes, seal), arrived: Arc::default() }
     }
 }
 
@@ -247,7 +247,7 @@ impl ReceiveEndpoint for TcpReceiver {
         self.stream.as_fd()
     }
 
-    fn count_in(&mut self, arrived: Arc<AtomicU64>) {
+    fn count_received_bytes(&mut self, arrived: Arc<AtomicU64>) {
         self.arrived = arrived;
     }
 

@@ -35,7 +35,7 @@ pub enum TlsHandshakeError {
 impl TlsHandshakeError {
     /// The TLS error in an error of reading. With TLS 1.3 a client learns only after the handshake that the
     /// server does not accept it (RFC 8446 §4.4.2.4).
-    pub fn in_io(error: &io::Error) -> Option<TlsHandshakeError> {
+    pub fn from_io_error(error: &io::Error) -> Option<TlsHandshakeError> {
         let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
         Some(TlsHandshakeError::Tls(inner.clone()))
     }
@@ -86,7 +86,7 @@ impl TlsChannel {
         channel.connection.set_buffer_limit(Some(BUFFER_BYTES));
         // The last handshake messages of a server leave after its handshake is complete.
         while channel.connection.is_handshaking() || channel.connection.wants_write() {
-            let shaken = channel.shake(deadline);
+            let shaken = channel.handshake_step(deadline);
             if let Err(error) = shaken {
                 // An alert tells the other end the reason.
                 let _ = channel.push();
@@ -97,7 +97,7 @@ impl TlsChannel {
     }
 
     /// One step of the handshake.
-    fn shake(&mut self, deadline: Instant) -> Result<(), TlsHandshakeError> {
+    fn handshake_step(&mut self, deadline: Instant) -> Result<(), TlsHandshakeError> {
         if !self.push()? {
             return Ok(self.wait_for(PollFlags::OUT, deadline)?);
         }
@@ -145,7 +145,7 @@ impl TlsChannel {
     /// Makes the connection fail when sent bytes stay unacknowledged for `patience` (TCP_USER_TIMEOUT,
     /// tcp(7)), or keepalive probes unanswered. A closed window never causes this, as the other end always
     /// reads.
-    pub(crate) fn set_patience(&self, patience: Duration) {
+    pub(crate) fn set_peer_timeout(&self, patience: Duration) {
         let socket = SockRef::from(&self.socket);
         let _ = socket.set_tcp_user_timeout(Some(patience));
         let _ = keep_alive(&socket, patience);
@@ -219,7 +219,7 @@ impl TlsChannel {
     /// Closes the channel after the last message. A socket that is closed with unread bytes resets the
     /// connection, and the other end may then lose the last message (RFC 2525 §2.17). So this call discards
     /// input until the other end has closed too, or until the deadline.
-    pub(crate) fn part(&mut self, deadline: Instant) {
+    pub(crate) fn close_by(&mut self, deadline: Instant) {
         self.connection.send_close_notify();
         if self.push().is_err() || self.socket.shutdown(Shutdown::Write).is_err() {
             return;

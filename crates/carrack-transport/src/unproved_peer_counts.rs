@@ -46,7 +46,7 @@ impl PeerAddressPrefix {
     }
 
     /// Returns true if both have the same prefix.
-    pub fn is_near(self, other: PeerAddressPrefix) -> bool {
+    pub fn has_same_prefix(self, other: PeerAddressPrefix) -> bool {
         self.prefix == other.prefix
     }
 }
@@ -73,7 +73,7 @@ impl<K: Copy + Ord> ConnectionEvictionOrder<K> {
     }
 
     /// The numbers of connections of an address and its prefix.
-    pub fn of(&self, place: PeerAddressPrefix) -> PeerConnectionCounts {
+    pub fn counts_of(&self, place: PeerAddressPrefix) -> PeerConnectionCounts {
         let Some(addresses) = self.prefixes.members.get(&place.prefix) else {
             return PeerConnectionCounts::default();
         };
@@ -83,14 +83,14 @@ impl<K: Copy + Ord> ConnectionEvictionOrder<K> {
 
     /// The connection to close to make room: of the largest prefix the largest address, and there the
     /// smallest key.
-    pub fn first_of_largest(&self) -> Option<(PeerAddressPrefix, K)> {
+    pub fn eviction_candidate(&self) -> Option<(PeerAddressPrefix, K)> {
         let (prefix, addresses) = self.prefixes.largest()?;
         let (address, keys) = addresses.largest()?;
         Some((PeerAddressPrefix { prefix, address }, *keys.first()?))
     }
 
     /// The connection with the smallest key of this address.
-    pub fn first_of(&self, place: PeerAddressPrefix) -> Option<K> {
+    pub fn smallest_key_of(&self, place: PeerAddressPrefix) -> Option<K> {
         self.prefixes.members.get(&place.prefix)?.members.get(&place.address)?.first().copied()
     }
 }
@@ -168,7 +168,7 @@ mod tests {
             ("192.0.2.1:1", "192.0.3.1:1", false),
         ] {
             assert_ne!(place(one), place(other));
-            assert_eq!(place(one).is_near(place(other)), is_near, "{one} {other}");
+            assert_eq!(place(one).has_same_prefix(place(other)), is_near, "{one} {other}");
         }
     }
 
@@ -183,9 +183,12 @@ mod tests {
         }
         (0..15).for_each(|key| shares.add(place("198.51.100.1:1"), 200 + key));
         shares.add(place("203.0.113.1:1"), 1);
-        assert_eq!(shares.of(place("192.0.2.3:1")), PeerConnectionCounts { of_prefix: 20, of_address: 2 });
+        assert_eq!(
+            shares.counts_of(place("192.0.2.3:1")),
+            PeerConnectionCounts { of_prefix: 20, of_address: 2 }
+        );
         let mut left = Vec::new();
-        while let Some((at, key)) = shares.first_of_largest() {
+        while let Some((at, key)) = shares.eviction_candidate() {
             assert!(shares.remove(at, key) && !shares.remove(at, key));
             left.push(key);
         }
@@ -196,7 +199,7 @@ mod tests {
             "nobody twice: {left:?}"
         );
         assert!(left[30..].contains(&1) && left.len() == 36, "{left:?}");
-        assert_eq!(shares.of(place("192.0.2.3:1")), PeerConnectionCounts::default());
+        assert_eq!(shares.counts_of(place("192.0.2.3:1")), PeerConnectionCounts::default());
     }
 
     proptest! {
@@ -216,10 +219,10 @@ mod tests {
                 }
                 let of_prefix = held.iter().filter(|one| one.0 == network).count();
                 let own: Vec<_> = held.iter().filter(|one| (one.0, one.1) == (network, host)).collect();
-                prop_assert_eq!(shares.of(at), PeerConnectionCounts { of_prefix, of_address: own.len() });
-                prop_assert_eq!(shares.first_of(at), own.first().map(|one| one.2));
+                prop_assert_eq!(shares.counts_of(at), PeerConnectionCounts { of_prefix, of_address: own.len() });
+                prop_assert_eq!(shares.smallest_key_of(at), own.first().map(|one| one.2));
                 let most = (0..4).map(|other| held.iter().filter(|one| one.0 == other).count()).max();
-                let largest = shares.first_of_largest().map_or(0, |(at, _)| shares.of(at).of_prefix);
+                let largest = shares.eviction_candidate().map_or(0, |(at, _)| shares.counts_of(at).of_prefix);
                 prop_assert_eq!(Some(largest), most);
             }
         }

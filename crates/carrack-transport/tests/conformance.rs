@@ -25,8 +25,8 @@ fn connected() -> (TcpStream, TcpStream) {
 fn tcp(protection: ProtectionLevel, cipher: SealCipher) -> TestEndpointPair {
     let (near, far) = connected();
     let seal = || ConnectionCipherState::new(TrafficSecret::new([1; 32]), protection, cipher);
-    let receiver = TcpReceiver::sealed(far, SLOT_BYTES, seal());
-    (Box::new(TcpSender::sealed(near, seal())), Box::new(receiver))
+    let receiver = TcpReceiver::with_seal(far, SLOT_BYTES, seal());
+    (Box::new(TcpSender::with_seal(near, seal())), Box::new(receiver))
 }
 
 #[test]

@@ -48,7 +48,7 @@ impl Turning {
         let flag = Arc::clone(&is_over);
         let thread = thread::spawn(move || {
             // What is offered stays there until it is taken, or the other end says that it has gone.
-            while let Ok(rest) = hub.turn() {
+            while let Ok(rest) = hub.make_progress() {
                 if rest >= Duration::from_secs(1) && flag.load(Ordering::Relaxed) {
                     return;
                 }
@@ -114,8 +114,8 @@ fn connected(provider: &str, protection: ProtectionLevel) -> TestEndpointPair {
         source: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         nodes: &nodes,
     };
-    let near = UnconnectedFabricLane::of_source(&wanted, pool()).expect("an endpoint");
-    let far = UnconnectedFabricLane::of_sink(&wanted, pool()).expect("an endpoint");
+    let near = UnconnectedFabricLane::open_source(&wanted, pool()).expect("an endpoint");
+    let far = UnconnectedFabricLane::open_sink(&wanted, pool()).expect("an endpoint");
     let (near_name, far_name) = (near.name().to_vec(), far.name().to_vec());
     let (one, other) = UnixStream::pair().expect("two sockets");
     let aside = |socket: UnixStream| {

@@ -92,10 +92,10 @@ impl Certificate {
             issuer: x509.issuer().to_string(),
             common_names: common_names(x509.subject()),
             names: names(&x509)?,
-            uses: uses(&x509)?,
+            uses: key_usage(&x509)?,
             not_before_s: x509.validity().not_before.timestamp(),
             not_after_s: x509.validity().not_after.timestamp(),
-            serial: hex(significant(x509.raw_serial())),
+            serial: hex(strip_leading_zero(x509.raw_serial())),
             fingerprint: CertificateFingerprint::of(der),
             public_key: x509.public_key().raw.to_vec(),
             subject_der: x509.subject().as_raw().to_vec(),
@@ -194,7 +194,7 @@ fn address(bytes: &[u8]) -> Option<IpAddr> {
 }
 
 /// A certificate without extended key usage may be used as server and as client (RFC 5280, 4.2.1.12).
-fn uses(x509: &X509Certificate<'_>) -> Result<CertificateKeyUsage, CertificateError> {
+fn key_usage(x509: &X509Certificate<'_>) -> Result<CertificateKeyUsage, CertificateError> {
     let basic = x509.basic_constraints().map_err(|_| CertificateError::Extensions)?;
     let extended = x509.extended_key_usage().map_err(|_| CertificateError::Extensions)?;
     let authority = basic.is_some_and(|basic| basic.value.ca);
@@ -204,7 +204,7 @@ fn uses(x509: &X509Certificate<'_>) -> Result<CertificateKeyUsage, CertificateEr
 }
 
 /// Removes the zero that keeps a DER number from being negative.
-fn significant(serial: &[u8]) -> &[u8] {
+fn strip_leading_zero(serial: &[u8]) -> &[u8] {
     match serial {
         [0, rest @ ..] if !rest.is_empty() => rest,
         all => all,

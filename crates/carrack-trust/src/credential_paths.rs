@@ -104,12 +104,12 @@ impl CredentialPaths {
     /// The list of revoked certificates is in the directory of the CAs.
     fn authorities(&self) -> Result<(Option<Vec<u8>>, Vec<u8>), CredentialPathsError> {
         if let Some(path) = &self.ca {
-            return Ok((Some(read(path)?), list_beside(path)?));
+            return Ok((Some(read(path)?), read_revocation_list(path)?));
         }
         for directory in self.user.iter().chain([&self.host]) {
             let path = directory.join("ca.pem");
-            if let Some(cas) = read_if_there(&path)? {
-                return Ok((Some(cas), list_beside(&path)?));
+            if let Some(cas) = read_if_exists(&path)? {
+                return Ok((Some(cas), read_revocation_list(&path)?));
             }
         }
         Ok((None, Vec::new()))
@@ -118,7 +118,7 @@ impl CredentialPaths {
     fn identity(&self) -> Result<Option<ClientCredential>, CredentialPathsError> {
         let Some(directory) = &self.user else { return Ok(None) };
         let (chain_path, key_path) = (directory.join("identity.pem"), directory.join("identity-key.pem"));
-        match (read_if_there(&chain_path)?, read_secret_if_there(&key_path)?) {
+        match (read_if_exists(&chain_path)?, read_secret_if_exists(&key_path)?) {
             (Some(chain), Some(key)) => Ok(Some(ClientCredential::Certificate { chain, key })),
             (None, None) => Ok(None),
             (Some(_), None) => Err(CredentialPathsError::Half { there: chain_path, missing: key_path }),
@@ -140,7 +140,7 @@ fn named_identity(path: &Path) -> Result<ClientCredential, CredentialPathsError>
         return Ok(ClientCredential::Certificate { chain: both.clone(), key: both });
     }
     let key_path = key_beside(path);
-    match read_secret_if_there(&key_path)? {
+    match read_secret_if_exists(&key_path)? {
         Some(key) => Ok(ClientCredential::Certificate { chain: content, key }),
         None => Err(CredentialPathsError::Half { there: path.into(), missing: key_path }),
     }
@@ -171,19 +171,21 @@ pub fn read_secret(path: &Path) -> Result<Vec<u8>, CredentialPathsError> {
     read_all(&file, path)
 }
 
-fn list_beside(cas: &Path) -> Result<Vec<u8>, CredentialPathsError> {
-    Ok(read_if_there(&cas.with_file_name("revoked.pem"))?.unwrap_or_default())
+fn read_revocation_list(cas: &Path) -> Result<Vec<u8>, CredentialPathsError> {
+    Ok(read_if_exists(&cas.with_file_name("revoked.pem"))?.unwrap_or_default())
 }
 
-fn read_secret_if_there(path: &Path) -> Result<Option<Vec<u8>>, CredentialPathsError> {
-    if_there(read_secret(path))
+fn read_secret_if_exists(path: &Path) -> Result<Option<Vec<u8>>, CredentialPathsError> {
+    none_if_not_found(read_secret(path))
 }
 
-fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, CredentialPathsError> {
-    if_there(read(path))
+fn read_if_exists(path: &Path) -> Result<Option<Vec<u8>>, CredentialPathsError> {
+    none_if_not_found(read(path))
 }
 
-fn if_there(result: Result<Vec<u8>, CredentialPathsError>) -> Result<Option<Vec<u8>>, CredentialPathsError> {
+fn none_if_not_found(
+    result: Result<Vec<u8>, CredentialPathsError>,
+) -> Result<Option<Vec<u8>>, CredentialPathsError> {
     match result {
         Err(CredentialPathsError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => Ok(None),
         other => other.map(Some),

@@ -46,14 +46,14 @@ pub(crate) fn public_keys(pem: &[u8]) -> Result<Vec<SubjectPublicKeyInfoDer<'sta
 
 /// The first private key.
 pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, PemError> {
-    PrivateKeyDer::from_pem_slice(pem).map_err(|error| in_words(error, "private key"))
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| pem_error(error, "private key"))
 }
 
 fn items<T: PemObject>(pem: &[u8], what: &'static str) -> Result<Vec<T>, PemError> {
     let items: Vec<T> = T::pem_slice_iter(pem)
         .take(MAX_ITEMS + 1)
         .collect::<Result<_, _>>()
-        .map_err(|error| in_words(error, what))?;
+        .map_err(|error| pem_error(error, what))?;
     match items.len() {
         0 => Err(PemError::Missing(what)),
         count if count > MAX_ITEMS => Err(PemError::TooMany),
@@ -61,7 +61,7 @@ fn items<T: PemObject>(pem: &[u8], what: &'static str) -> Result<Vec<T>, PemErro
     }
 }
 
-fn in_words(error: Error, what: &'static str) -> PemError {
+fn pem_error(error: Error, what: &'static str) -> PemError {
     match error {
         Error::NoItemsFound => PemError::Missing(what),
         other => PemError::Format(other.to_string()),

@@ -68,14 +68,14 @@ impl<T: Clone> ArrivalLedger<T> {
         attached: Option<T>,
         held: RangeSet,
     ) -> Result<(), ArrivalLedgerError> {
-        let is_new = if id.is_by_itself() { !self.open.contains_key(&id) } else { id > self.newest };
+        let is_new = if id.is_inline_announced() { !self.open.contains_key(&id) } else { id > self.newest };
         if !is_new {
             return Err(ArrivalLedgerError::NotRising(id));
         }
         if self.open.len() >= self.open_max {
             return Err(ArrivalLedgerError::TooManyOpen(self.open_max));
         }
-        if !id.is_by_itself() {
+        if !id.is_inline_announced() {
             self.newest = id;
         }
         self.open.insert(id, FileArrivalRecord { size, arrived: held, attached });
@@ -93,7 +93,7 @@ impl<T: Clone> ArrivalLedger<T> {
     }
 
     /// Records the range of an object that arrived.
-    pub fn arrive(
+    pub fn record_arrival(
         &mut self,
         id: FileId,
         range: ByteRange,
@@ -159,12 +159,12 @@ mod tests {
     #[test]
     fn an_honest_file() {
         let mut ledger = ArrivalLedger::new(4);
-        assert_eq!(ledger.arrive(A, range(0, 5)), Ok(ArrivedObjectAction::Early));
+        assert_eq!(ledger.record_arrival(A, range(0, 5)), Ok(ArrivedObjectAction::Early));
         ledger.announce(A, 10, Some("file"), RangeSet::new()).unwrap();
-        assert_eq!(ledger.arrive(A, range(5, 5)), Ok(ArrivedObjectAction::Write("file")));
-        assert_eq!(ledger.arrive(A, range(0, 5)), Ok(ArrivedObjectAction::Write("file")));
+        assert_eq!(ledger.record_arrival(A, range(5, 5)), Ok(ArrivedObjectAction::Write("file")));
+        assert_eq!(ledger.record_arrival(A, range(0, 5)), Ok(ArrivedObjectAction::Write("file")));
         ledger.reject(A, range(0, 5));
-        assert_eq!(ledger.arrive(A, range(0, 5)), Ok(ArrivedObjectAction::Write("file")));
+        assert_eq!(ledger.record_arrival(A, range(0, 5)), Ok(ArrivedObjectAction::Write("file")));
         assert_eq!(ledger.commit(A), Ok(Some("file")));
         assert_eq!(ledger.open_count(), 0);
     }
@@ -174,7 +174,7 @@ mod tests {
         let FileId(first) = FileId::FIRST_BY_ITSELF;
         let (one, two) = (FileId(first), FileId(first + 1));
         let mut ledger = ArrivalLedger::new(3);
-        assert_eq!(ledger.arrive(one, range(5, 5)), Ok(ArrivedObjectAction::Early));
+        assert_eq!(ledger.record_arrival(one, range(5, 5)), Ok(ArrivedObjectAction::Early));
         ledger.announce(two, 10, Some(2), RangeSet::new()).unwrap();
         ledger.announce(A, 10, Some(3), RangeSet::new()).unwrap();
         ledger.announce(one, 10, Some(1), RangeSet::new()).unwrap();
@@ -182,10 +182,10 @@ mod tests {
             ledger.announce(one, 10, Some(1), RangeSet::new()),
             Err(ArrivalLedgerError::NotRising(one))
         );
-        assert_eq!(ledger.arrive(one, range(0, 10)), Ok(ArrivedObjectAction::Write(1)));
-        assert!(ledger.arrive(one, range(5, 5)).is_err(), "bytes that came before");
+        assert_eq!(ledger.record_arrival(one, range(0, 10)), Ok(ArrivedObjectAction::Write(1)));
+        assert!(ledger.record_arrival(one, range(5, 5)).is_err(), "bytes that came before");
         assert_eq!(ledger.commit(one), Ok(Some(1)));
-        assert_eq!(ledger.arrive(two, range(0, 5)), Ok(ArrivedObjectAction::Write(2)));
+        assert_eq!(ledger.record_arrival(two, range(0, 5)), Ok(ArrivedObjectAction::Write(2)));
         assert_eq!(ledger.commit(two), Err(ArrivalLedgerError::NotWhole(two)));
     }
 
@@ -199,12 +199,12 @@ mod tests {
             Err(ArrivalLedgerError::TooManyOpen(1))
         );
         for bad in [range(0, 11), range(10, 1), range(u64::MAX, 2), range(3, 0)] {
-            assert_eq!(ledger.arrive(A, bad), Err(ArrivalLedgerError::BadRange(A, bad)));
+            assert_eq!(ledger.record_arrival(A, bad), Err(ArrivalLedgerError::BadRange(A, bad)));
         }
-        ledger.arrive(A, range(0, 6)).unwrap();
-        assert!(ledger.arrive(A, range(5, 5)).is_err(), "a byte that came before");
+        ledger.record_arrival(A, range(0, 6)).unwrap();
+        assert!(ledger.record_arrival(A, range(5, 5)).is_err(), "a byte that came before");
         assert_eq!(ledger.commit(A), Err(ArrivalLedgerError::NotWhole(A)));
-        assert_eq!(ledger.arrive(A, range(0, 1)), Err(ArrivalLedgerError::NotOpen(A)));
+        assert_eq!(ledger.record_arrival(A, range(0, 1)), Err(ArrivalLedgerError::NotOpen(A)));
         assert_eq!(ledger.abandon(A), Err(ArrivalLedgerError::NotOpen(A)));
     }
 
@@ -214,13 +214,13 @@ mod tests {
         assert!(held.insert(range(0, 6)));
         let mut ledger = ArrivalLedger::new(4);
         ledger.announce(A, 10, Some(()), held.clone()).unwrap();
-        assert!(ledger.arrive(A, range(0, 6)).is_err());
-        assert_eq!(ledger.arrive(A, range(6, 4)), Ok(ArrivedObjectAction::Write(())));
+        assert!(ledger.record_arrival(A, range(0, 6)).is_err());
+        assert_eq!(ledger.record_arrival(A, range(6, 4)), Ok(ArrivedObjectAction::Write(())));
         assert_eq!(ledger.commit(A), Ok(Some(())));
         ledger.reopen(A, 10, (), held);
         assert_eq!(ledger.commit(A), Err(ArrivalLedgerError::NotWhole(A)));
         ledger.reopen(A, 10, (), RangeSet::new());
-        assert_eq!(ledger.arrive(A, range(0, 10)), Ok(ArrivedObjectAction::Write(())));
+        assert_eq!(ledger.record_arrival(A, range(0, 10)), Ok(ArrivedObjectAction::Write(())));
         assert_eq!(ledger.commit(A), Ok(Some(())));
     }
 
@@ -230,7 +230,7 @@ mod tests {
         ledger.announce(A, 10, Some(()), RangeSet::new()).unwrap();
         assert_eq!(ledger.give_up(A), Some(()));
         assert_eq!(ledger.give_up(A), None);
-        assert_eq!(ledger.arrive(A, range(0, 10)), Ok(ArrivedObjectAction::Drop));
+        assert_eq!(ledger.record_arrival(A, range(0, 10)), Ok(ArrivedObjectAction::Drop));
         assert_eq!(ledger.commit(A), Ok(None));
     }
 }

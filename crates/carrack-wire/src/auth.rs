@@ -25,7 +25,7 @@ pub const RESPONSE_BYTES: usize = 116;
 /// Bytes of a [`DialerResponse`] before its proof.
 pub const CLAIM_BYTES: usize = RESPONSE_BYTES - PROOF_BYTES;
 
-/// Bytes of a response up to the end of the listener's nonce: see [`listener_named`].
+/// Bytes of a response up to the end of the listener's nonce: see [`parse_listener_nonce`].
 pub const NAMING_BYTES: usize = 52;
 
 const MAGIC: [u8; 8] = *b"carrackd";
@@ -107,14 +107,14 @@ pub enum DataConnectionAuthError {
 }
 
 /// Returns true if a connection may be a data connection; `start` may be shorter than [`NAMING_BYTES`].
-pub fn may_begin(start: &[u8]) -> bool {
+pub fn may_be_data_connection(start: &[u8]) -> bool {
     let known = start.len().min(MAGIC.len());
     start[..known] == MAGIC[..known]
 }
 
 /// Returns the nonce of the listener that a response is for, so that several sessions can share a port. It
 /// proves nothing.
-pub fn listener_named(start: &[u8; NAMING_BYTES]) -> Result<ListenerNonce, DataConnectionAuthError> {
+pub fn parse_listener_nonce(start: &[u8; NAMING_BYTES]) -> Result<ListenerNonce, DataConnectionAuthError> {
     if start[..8] != MAGIC {
         return Err(DataConnectionAuthError::NotCarrack);
     }
@@ -168,7 +168,7 @@ impl DialerResponse {
         listener: &ListenerNonce,
     ) -> Result<DialerResponse, DataConnectionAuthError> {
         let response = DialerResponse(*bytes);
-        let named = listener_named(bytes.first_chunk().ok_or(DataConnectionAuthError::NotCarrack)?)?;
+        let named = parse_listener_nonce(bytes.first_chunk().ok_or(DataConnectionAuthError::NotCarrack)?)?;
         if key.prove(DIALER, response.claim()) != bytes[CLAIM_BYTES..] || named != *listener {
             return Err(DataConnectionAuthError::WrongProof);
         }
@@ -181,7 +181,7 @@ impl DialerResponse {
     }
 
     /// The connection's number among the streams.
-    pub fn place(&self) -> StreamIndex {
+    pub fn stream_index(&self) -> StreamIndex {
         StreamIndex { number: self.u16_at(10), count: self.u16_at(12) }
     }
 
@@ -256,7 +256,7 @@ mod tests {
     fn both_ends_prove_the_key() {
         let sent = ours();
         let seen = verify(sent.as_bytes()).unwrap();
-        assert_eq!((seen.place(), seen.rtt()), (PLACE, RTT));
+        assert_eq!((seen.stream_index(), seen.rtt()), (PLACE, RTT));
         let proof = seen.listener_proof(&key());
         assert_eq!(sent.verify_listener(&proof, &key()), Ok(()));
     }
@@ -265,9 +265,9 @@ mod tests {
     fn a_stranger_proves_nothing() {
         let stranger = DialerResponse::new(&SessionKey::new([8; 32]), &LISTENER_NONCE, [2; 32], PLACE, RTT);
         assert_eq!(verify(stranger.as_bytes()), Err(DataConnectionAuthError::WrongProof));
-        assert_eq!(listener_named(ours().as_bytes().first_chunk().unwrap()), Ok(LISTENER_NONCE));
-        assert!((0..NAMING_BYTES).all(|count| may_begin(&ours().as_bytes()[..count])));
-        assert!(!may_begin(b"carrackD") && !may_begin(b"x"));
+        assert_eq!(parse_listener_nonce(ours().as_bytes().first_chunk().unwrap()), Ok(LISTENER_NONCE));
+        assert!((0..NAMING_BYTES).all(|count| may_be_data_connection(&ours().as_bytes()[..count])));
+        assert!(!may_be_data_connection(b"carrackD") && !may_be_data_connection(b"x"));
         let elsewhere = DialerResponse::new(&key(), &ListenerNonce([9; 32]), [2; 32], PLACE, RTT);
         assert_eq!(verify(elsewhere.as_bytes()), Err(DataConnectionAuthError::WrongProof));
         for at in 0..RESPONSE_BYTES {

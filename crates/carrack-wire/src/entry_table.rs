@@ -98,7 +98,7 @@ impl<'a> EntryTableEncoder<'a> {
     }
 
     /// Adds `extras` to each record that follows.
-    pub fn with(self, extras: Option<&'a ExtraMetadata>) -> EntryTableEncoder<'a> {
+    pub fn with_extras(self, extras: Option<&'a ExtraMetadata>) -> EntryTableEncoder<'a> {
         EntryTableEncoder { extras, ..self }
     }
 
@@ -108,15 +108,15 @@ impl<'a> EntryTableEncoder<'a> {
     }
 
     /// Begins the entries of a directory.
-    pub fn section(&mut self, path: &RelPath, metadata: Option<&Metadata>) {
+    pub fn begin_section(&mut self, path: &RelPath, metadata: Option<&Metadata>) {
         let flags = if metadata.is_some() { FLAG_METADATA } else { 0 };
         let metadata = metadata.copied().unwrap_or_default();
-        self.record(KIND_SECTION, flags, path.as_bytes(), &metadata, 0, &[]);
+        self.add_record(KIND_SECTION, flags, path.as_bytes(), &metadata, 0, &[]);
     }
 
     /// Adds a regular file with the metadata and size that belong to its contents; an `identity` of 0 is left
     /// out.
-    pub fn regular(
+    pub fn add_regular(
         &mut self,
         name: &[u8],
         size: u64,
@@ -125,50 +125,57 @@ impl<'a> EntryTableEncoder<'a> {
         digest: Option<&[u8; 32]>,
     ) {
         let digest = digest.map(|digest| (EXTRA_BLAKE3, &digest[..]));
-        self.with_identity(KIND_REGULAR, name, metadata, size, identity, digest);
+        self.add_record_with_identity(KIND_REGULAR, name, metadata, size, identity, digest);
     }
 
     /// Adds an entry without digest, owner and attributes.
-    pub fn whole(&mut self, entry: &Entry) {
+    pub fn add_entry(&mut self, entry: &Entry) {
         match &entry.kind {
             EntryKind::Regular { size } => {
-                self.regular(&entry.name, *size, &entry.metadata, entry.identity, None);
+                self.add_regular(&entry.name, *size, &entry.metadata, entry.identity, None);
             }
             EntryKind::Symlink { target } => {
-                self.symlink(&entry.name, target, &entry.metadata, entry.identity);
+                self.add_symlink(&entry.name, target, &entry.metadata, entry.identity);
             }
             EntryKind::Special(special) => {
-                self.special(&entry.name, special, &entry.metadata, entry.identity);
+                self.add_special(&entry.name, special, &entry.metadata, entry.identity);
             }
         }
     }
 
     /// Adds a symbolic link; an `identity` of 0 is left out.
-    pub fn symlink(&mut self, name: &[u8], target: &[u8], metadata: &Metadata, identity: u64) {
+    pub fn add_symlink(&mut self, name: &[u8], target: &[u8], metadata: &Metadata, identity: u64) {
         let target = Some((EXTRA_SYMLINK_TARGET, target));
-        self.with_identity(KIND_SYMLINK, name, metadata, 0, identity, target);
+        self.add_record_with_identity(KIND_SYMLINK, name, metadata, 0, identity, target);
     }
 
     /// Adds a device, pipe or socket; an `identity` of 0 is left out.
-    pub fn special(&mut self, name: &[u8], special: &SpecialFile, metadata: &Metadata, identity: u64) {
+    pub fn add_special(&mut self, name: &[u8], special: &SpecialFile, metadata: &Metadata, identity: u64) {
         let special = special.to_bytes();
-        self.with_identity(KIND_SPECIAL, name, metadata, 0, identity, Some((EXTRA_SPECIAL, &special)));
+        self.add_record_with_identity(
+            KIND_SPECIAL,
+            name,
+            metadata,
+            0,
+            identity,
+            Some((EXTRA_SPECIAL, &special)),
+        );
     }
 
     /// Adds an entry of another table.
-    pub fn entry(&mut self, entry: &EntryTableItem<'_>) {
+    pub fn add_item(&mut self, entry: &EntryTableItem<'_>) {
         let mut writer =
-            EntryTableEncoder::new(self.out).with(entry.extras.as_deref()).with_holes(&entry.holes);
+            EntryTableEncoder::new(self.out).with_extras(entry.extras.as_deref()).with_holes(&entry.holes);
         match (entry.symlink_target, &entry.special) {
-            (Some(target), _) => writer.symlink(entry.name, target, &entry.metadata, entry.identity),
-            (None, Some(special)) => writer.special(entry.name, special, &entry.metadata, entry.identity),
+            (Some(target), _) => writer.add_symlink(entry.name, target, &entry.metadata, entry.identity),
+            (None, Some(special)) => writer.add_special(entry.name, special, &entry.metadata, entry.identity),
             (None, None) => {
-                writer.regular(entry.name, entry.size, &entry.metadata, entry.identity, entry.digest);
+                writer.add_regular(entry.name, entry.size, &entry.metadata, entry.identity, entry.digest);
             }
         }
     }
 
-    fn with_identity(
+    fn add_record_with_identity(
         &mut self,
         kind: u8,
         name: &[u8],
@@ -179,16 +186,16 @@ impl<'a> EntryTableEncoder<'a> {
     ) {
         let bytes = identity.to_le_bytes();
         match (extra, identity) {
-            (None, 0) => self.record(kind, 0, name, metadata, size, &[]),
-            (None, _) => self.record(kind, 0, name, metadata, size, &[(EXTRA_IDENTITY, &bytes)]),
-            (Some(extra), 0) => self.record(kind, 0, name, metadata, size, &[extra]),
+            (None, 0) => self.add_record(kind, 0, name, metadata, size, &[]),
+            (None, _) => self.add_record(kind, 0, name, metadata, size, &[(EXTRA_IDENTITY, &bytes)]),
+            (Some(extra), 0) => self.add_record(kind, 0, name, metadata, size, &[extra]),
             (Some(extra), _) => {
-                self.record(kind, 0, name, metadata, size, &[extra, (EXTRA_IDENTITY, &bytes)]);
+                self.add_record(kind, 0, name, metadata, size, &[extra, (EXTRA_IDENTITY, &bytes)]);
             }
         }
     }
 
-    fn record(
+    fn add_record(
         &mut self,
         kind: u8,
         flags: u8,
@@ -222,7 +229,7 @@ impl<'a> EntryTableEncoder<'a> {
             put_extra(self.out, EXTRA_HOLES, &holes_to_bytes(holes));
         }
         if let Some(extras) = self.extras {
-            extras.tags(|tag, value| put_extra(self.out, tag, value));
+            extras.encode_tags(|tag, value| put_extra(self.out, tag, value));
         }
     }
 }
@@ -445,14 +452,14 @@ impl<'a> EntryTableRecordExtras<'a> {
             let (head, after) = U32::ref_from_prefix(rest).map_err(|_| EntryTableDecodeError::Truncated)?;
             let (tag, len) = (head.get() as u8, (head.get() >> 8) as usize);
             let (value, after) = after.split_at_checked(len).ok_or(EntryTableDecodeError::Truncated)?;
-            extras.keep(tag, value)?;
+            extras.store_extra(tag, value)?;
             rest = after;
         }
         extras.more.take_if(|more| more.is_empty());
         Ok(extras)
     }
 
-    fn keep(&mut self, tag: u8, value: &'a [u8]) -> Result<(), EntryTableDecodeError> {
+    fn store_extra(&mut self, tag: u8, value: &'a [u8]) -> Result<(), EntryTableDecodeError> {
         match tag {
             EXTRA_SYMLINK_TARGET => {
                 if value.is_empty() || value.len() > SYMLINK_BYTES_MAX || value.contains(&0) {
@@ -471,9 +478,9 @@ impl<'a> EntryTableRecordExtras<'a> {
                 self.identity =
                     u64::from_le_bytes(value.try_into().map_err(|_| EntryTableDecodeError::BadValue)?);
             }
-            tag if ExtraMetadata::knows(tag) => {
+            tag if ExtraMetadata::is_known_tag(tag) => {
                 let more = self.more.get_or_insert_default();
-                more.keep(tag, value).map_err(|_| EntryTableDecodeError::BadValue)?;
+                more.decode_tag(tag, value).map_err(|_| EntryTableDecodeError::BadValue)?;
             }
             tag if tag >= EXTRA_CRITICAL => return Err(EntryTableDecodeError::UnknownExtra(tag)),
             _ => {}

@@ -157,7 +157,7 @@ impl FrameHeader {
         let table_limit = match self.kind {
             FrameKind::Bundle => self.body_len,
             // An object is never empty, and only the objects of an inline-announced file have a table.
-            FrameKind::Object if self.file.is_by_itself() => self.body_len.saturating_sub(1),
+            FrameKind::Object if self.file.is_inline_announced() => self.body_len.saturating_sub(1),
             FrameKind::Object | FrameKind::Control => 0,
         };
         if self.table_len > table_limit {

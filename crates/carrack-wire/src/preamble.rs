@@ -68,7 +68,7 @@ impl Preamble {
     }
 
     /// The newest version that both ends speak.
-    pub fn agree(self) -> Result<u16, PreambleError> {
+    pub fn negotiate_version(self) -> Result<u16, PreambleError> {
         let version = self.version_max.min(PROTOCOL_VERSION);
         if version < self.version_min || version < PROTOCOL_VERSION_MIN {
             return Err(PreambleError::NoCommonVersion {
@@ -100,9 +100,12 @@ mod tests {
     #[test]
     fn agrees_on_the_newest_common_version() {
         fn between(version_min: u16, version_max: u16) -> Result<u16, PreambleError> {
-            Preamble { version_min, version_max }.agree()
+            Preamble { version_min, version_max }.negotiate_version()
         }
-        assert_eq!(Preamble::decode(&Preamble::OURS.encode()).unwrap().agree(), Ok(PROTOCOL_VERSION));
+        assert_eq!(
+            Preamble::decode(&Preamble::OURS.encode()).unwrap().negotiate_version(),
+            Ok(PROTOCOL_VERSION)
+        );
         assert_eq!(between(1, PROTOCOL_VERSION + 1), Ok(PROTOCOL_VERSION));
         assert!(between(1, PROTOCOL_VERSION_MIN - 1).is_err());
         assert!(between(PROTOCOL_VERSION + 1, PROTOCOL_VERSION + 1).is_err());

@@ -11,9 +11,9 @@ fn metadata() -> Metadata {
 fn example() -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = EntryTableEncoder::new(&mut table);
-    writer.section(&RelPath::new(b"a/b").unwrap(), Some(&Metadata { mode: 0o755, ..metadata() }));
-    writer.regular(b"f", 3, &metadata(), 7, None);
-    writer.symlink(b"l", b"f", &metadata(), 0);
+    writer.begin_section(&RelPath::new(b"a/b").unwrap(), Some(&Metadata { mode: 0o755, ..metadata() }));
+    writer.add_regular(b"f", 3, &metadata(), 7, None);
+    writer.add_symlink(b"l", b"f", &metadata(), 0);
     table
 }
 
@@ -61,9 +61,9 @@ fn owners_and_attributes_stand_with_their_entry() {
     };
     let mut table = Vec::new();
     let root = RelPath::root();
-    EntryTableEncoder::new(&mut table).with(Some(&extras)).section(&root, Some(&metadata()));
-    EntryTableEncoder::new(&mut table).with(Some(&extras)).symlink(b"l", b"t", &metadata(), 3);
-    EntryTableEncoder::new(&mut table).regular(b"f", 0, &metadata(), 0, None);
+    EntryTableEncoder::new(&mut table).with_extras(Some(&extras)).begin_section(&root, Some(&metadata()));
+    EntryTableEncoder::new(&mut table).with_extras(Some(&extras)).add_symlink(b"l", b"t", &metadata(), 3);
+    EntryTableEncoder::new(&mut table).add_regular(b"f", 0, &metadata(), 0, None);
     let records: Vec<_> = EntryTableDecoder::new(&table).map(Result::unwrap).collect();
     let found: Vec<_> = records
         .iter()
@@ -76,8 +76,8 @@ fn owners_and_attributes_stand_with_their_entry() {
     let EntryTableRecord::Entry(link) = &records[1] else { panic!() };
     let mut again = Vec::new();
     let mut writer = EntryTableEncoder::new(&mut again);
-    writer.section(&root, None);
-    writer.entry(link);
+    writer.begin_section(&root, None);
+    writer.add_item(link);
     assert_eq!(EntryTableDecoder::new(&again).nth(1), Some(Ok(EntryTableRecord::Entry(link.clone()))));
 }
 
@@ -92,8 +92,8 @@ fn special_files_say_what_they_are() {
     ] {
         let mut table = Vec::new();
         let mut writer = EntryTableEncoder::new(&mut table);
-        writer.section(&RelPath::root(), None);
-        writer.special(b"s", &special, &metadata(), 7);
+        writer.begin_section(&RelPath::root(), None);
+        writer.add_special(b"s", &special, &metadata(), 7);
         let Some(Ok(EntryTableRecord::Entry(entry))) = EntryTableDecoder::new(&table).nth(1) else {
             panic!()
         };
@@ -101,8 +101,8 @@ fn special_files_say_what_they_are() {
         assert_eq!(entry.to_entry().kind, EntryKind::Special(special));
         let mut again = Vec::new();
         let mut writer = EntryTableEncoder::new(&mut again);
-        writer.section(&RelPath::root(), None);
-        writer.entry(&entry);
+        writer.begin_section(&RelPath::root(), None);
+        writer.add_item(&entry);
         assert_eq!(again, table);
     }
 }
@@ -121,8 +121,8 @@ fn refuses_special_files_that_are_none() {
     ] {
         let mut table = Vec::new();
         let mut writer = EntryTableEncoder::new(&mut table);
-        writer.section(&RelPath::root(), None);
-        writer.record(kind, 0, b"s", &metadata(), size, extras);
+        writer.begin_section(&RelPath::root(), None);
+        writer.add_record(kind, 0, b"s", &metadata(), size, extras);
         assert_eq!(
             EntryTableDecoder::new(&table).nth(1),
             Some(Err(EntryTableDecodeError::BadValue)),
@@ -136,8 +136,8 @@ fn refuses_names_that_could_leave_the_destination() {
     for name in [&b".."[..], b".", b"", b"a/b", b"a\0"] {
         let mut table = Vec::new();
         let mut writer = EntryTableEncoder::new(&mut table);
-        writer.section(&RelPath::root(), None);
-        writer.regular(name, 0, &metadata(), 0, None);
+        writer.begin_section(&RelPath::root(), None);
+        writer.add_regular(name, 0, &metadata(), 0, None);
         let last = EntryTableDecoder::new(&table).last().unwrap();
         assert!(matches!(last, Err(EntryTableDecodeError::BadName(_))), "{name:?}");
     }
@@ -146,13 +146,13 @@ fn refuses_names_that_could_leave_the_destination() {
 #[test]
 fn refuses_entries_without_a_directory_and_links_without_target() {
     let mut table = Vec::new();
-    EntryTableEncoder::new(&mut table).regular(b"f", 0, &metadata(), 0, None);
+    EntryTableEncoder::new(&mut table).add_regular(b"f", 0, &metadata(), 0, None);
     assert_eq!(EntryTableDecoder::new(&table).next(), Some(Err(EntryTableDecodeError::NoSection)));
     let mut table = Vec::new();
     let mut writer = EntryTableEncoder::new(&mut table);
-    writer.section(&RelPath::root(), None);
-    writer.record(KIND_SYMLINK, 0, b"l", &metadata(), 0, &[]);
-    writer.record(KIND_REGULAR, 0, b"f", &metadata(), 0, &[(200, b"?")]);
+    writer.begin_section(&RelPath::root(), None);
+    writer.add_record(KIND_SYMLINK, 0, b"l", &metadata(), 0, &[]);
+    writer.add_record(KIND_REGULAR, 0, b"f", &metadata(), 0, &[(200, b"?")]);
     assert_eq!(EntryTableDecoder::new(&table).nth(1), Some(Err(EntryTableDecodeError::BadValue)));
 }
 
@@ -160,12 +160,12 @@ fn refuses_entries_without_a_directory_and_links_without_target() {
 fn skips_attributes_it_does_not_know_unless_critical() {
     for (tag, fine) in [(50, true), (200, false)] {
         let mut table = Vec::new();
-        EntryTableEncoder::new(&mut table).record(KIND_SECTION, 0, b"d", &metadata(), 0, &[(tag, b"x")]);
+        EntryTableEncoder::new(&mut table).add_record(KIND_SECTION, 0, b"d", &metadata(), 0, &[(tag, b"x")]);
         assert_eq!(EntryTableDecoder::new(&table).all(|r| r.is_ok()), fine);
         let mut table = Vec::new();
         let mut writer = EntryTableEncoder::new(&mut table);
-        writer.section(&RelPath::root(), None);
-        writer.record(KIND_REGULAR, 0, b"f", &metadata(), 0, &[(tag, b"xyz")]);
+        writer.begin_section(&RelPath::root(), None);
+        writer.add_record(KIND_REGULAR, 0, b"f", &metadata(), 0, &[(tag, b"xyz")]);
         assert_eq!(EntryTableDecoder::new(&table).all(|r| r.is_ok()), fine);
     }
 }
@@ -175,12 +175,12 @@ fn with_holes(holes: &[(u64, u64)]) -> Vec<u8> {
     let mut set = RangeSet::new();
     holes.iter().for_each(|&(offset, len)| assert!(set.insert(ByteRange::new(offset, len))));
     let mut table = Vec::new();
-    EntryTableEncoder::new(&mut table).section(&RelPath::root(), None);
+    EntryTableEncoder::new(&mut table).begin_section(&RelPath::root(), None);
     let without = table.len();
-    EntryTableEncoder::new(&mut table).regular(b"f", 100, &metadata(), 0, None);
+    EntryTableEncoder::new(&mut table).add_regular(b"f", 100, &metadata(), 0, None);
     let plain = table.len() - without;
     table.truncate(without);
-    EntryTableEncoder::new(&mut table).with_holes(&set).regular(b"f", 100, &metadata(), 0, None);
+    EntryTableEncoder::new(&mut table).with_holes(&set).add_regular(b"f", 100, &metadata(), 0, None);
     assert_eq!(table.len(), without + plain + holes_table_bytes(&set));
     table
 }
@@ -195,8 +195,8 @@ fn holes_are_told_with_a_file_and_copied_from_table_to_table() {
         let found: Vec<_> = entry.holes.iter().map(|hole| (hole.offset, hole.len)).collect();
         assert_eq!(found, holes);
         let mut again = Vec::new();
-        EntryTableEncoder::new(&mut again).section(&RelPath::root(), None);
-        EntryTableEncoder::new(&mut again).entry(&entry);
+        EntryTableEncoder::new(&mut again).begin_section(&RelPath::root(), None);
+        EntryTableEncoder::new(&mut again).add_item(&entry);
         assert_eq!(again, table);
     }
 }
@@ -243,8 +243,8 @@ proptest! {
         let metadata = Metadata { mode, mtime: Timestamp { seconds, nanoseconds: ns } };
         let mut table = Vec::new();
         let mut writer = EntryTableEncoder::new(&mut table);
-        writer.section(&RelPath::root(), None);
-        writer.regular(name.as_bytes(), size, &metadata, identity, digest.as_ref());
+        writer.begin_section(&RelPath::root(), None);
+        writer.add_regular(name.as_bytes(), size, &metadata, identity, digest.as_ref());
         let read = EntryTableDecoder::new(&table).nth(1);
         let expected = EntryTableItem {
             name: name.as_bytes(), metadata, size, symlink_target: None, special: None, digest: digest.as_ref(), identity,

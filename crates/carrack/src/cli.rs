@@ -119,12 +119,12 @@ impl Cli {
 mod tests {
     #[test]
     fn the_definition_is_sound() {
-        crate::options::config::command().debug_assert();
+        crate::options::config::carrack_command().debug_assert();
     }
 
     #[test]
     fn hidden_commands_stay_hidden() {
-        let help = crate::options::config::command().render_long_help().to_string();
+        let help = crate::options::config::carrack_command().render_long_help().to_string();
         assert!(
             help.contains("\n  cp ") && help.contains("\n  layout ") && help.contains("\n  doctor "),
             "{help}"

@@ -11,7 +11,7 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// Returns each command that begins with `carrack`, in blocks and between backticks, up to its end in a
 /// shell.
-fn commands(page: &str) -> Vec<String> {
+fn extract_commands(page: &str) -> Vec<String> {
     let mut found = Vec::new();
     let (mut in_block, mut is_run) = (false, false);
     let joined = page.replace("\\\n", " ");
@@ -30,12 +30,12 @@ fn commands(page: &str) -> Vec<String> {
         } else {
             line.split('`').skip(1).step_by(2).filter(|text| text.starts_with("carrack ")).collect()
         };
-        found.extend(parts.into_iter().flat_map(of_shell));
+        found.extend(parts.into_iter().flat_map(extract_shell_commands));
     }
     found
 }
 
-fn of_shell(text: &str) -> Vec<String> {
+fn extract_shell_commands(text: &str) -> Vec<String> {
     const BEFORE: [&str; 9] = ["$", ">", "&", "|", ";", "(", "until", "while", "exec"];
     let mut commands = Vec::new();
     for (at, _) in text.match_indices("carrack ") {
@@ -49,7 +49,7 @@ fn of_shell(text: &str) -> Vec<String> {
 }
 
 /// Returns the unknown command or option of a command line.
-fn unknown(carrack: &Command, line: &str) -> Option<String> {
+fn find_unknown_word(carrack: &Command, line: &str) -> Option<String> {
     let mut command = carrack;
     let mut words = line.split_whitespace().skip(1).take_while(|word| *word != "--").peekable();
     if words.peek().is_some_and(|word| word.starts_with(|letter: char| letter.is_ascii_digit())) {
@@ -80,16 +80,16 @@ fn unknown(carrack: &Command, line: &str) -> Option<String> {
 
 #[test]
 fn pages_name_commands_and_options_that_are_there() {
-    let mut carrack = crate::options::config::command();
+    let mut carrack = crate::options::config::carrack_command();
     carrack.build();
     let pages = fs::read_dir(Path::new(ROOT).join("docs")).unwrap().map(|entry| entry.unwrap().path());
     let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
     let mut wrong = Vec::new();
     let mut count = 0;
     for path in pages.chain(["README.md", "ARCHITECTURE.md"].map(|name| Path::new(ROOT).join(name))) {
-        for line in commands(&fs::read_to_string(&path).unwrap()) {
+        for line in extract_commands(&fs::read_to_string(&path).unwrap()) {
             count += 1;
-            if let Some(what) = unknown(&carrack, &line) {
+            if let Some(what) = find_unknown_word(&carrack, &line) {
                 wrong.push(format!("{}: {line}: {what}", path.file_name().unwrap().display()));
             }
         }
@@ -100,10 +100,11 @@ fn pages_name_commands_and_options_that_are_there() {
 
 #[test]
 fn what_is_not_there_is_noticed() {
-    let mut carrack = crate::options::config::command();
+    let mut carrack = crate::options::config::carrack_command();
     carrack.build();
     let page = "`carrack cp --no-such a b`, `carrack copy x`, `carrack keys make`\n```sh\n$ true && carrack cp -r --nice a \\\n  --neither b & carrack ls x # --comment\nsay carrack is\n```\n";
-    let wrong: Vec<Option<String>> = commands(page).iter().map(|line| unknown(&carrack, line)).collect();
+    let wrong: Vec<Option<String>> =
+        extract_commands(page).iter().map(|line| find_unknown_word(&carrack, line)).collect();
     let wrong: Vec<Option<&str>> = wrong.iter().map(Option::as_deref).collect();
     let expected = [
         Some("no option --no-such"),
@@ -116,7 +117,7 @@ fn what_is_not_there_is_noticed() {
 }
 
 /// Renders the table in `docs/queue.md` of the options that submitted transfers do not have everywhere.
-fn rows_of_refused() -> String {
+fn render_refused_options() -> String {
     let mut rows = String::new();
     for alike in REFUSED.chunk_by(|a, b| (a.queue, a.fleet) == (b.queue, b.fleet)) {
         let names: Vec<String> = alike.iter().map(|refused| format!("`--{}`", refused.name)).collect();
@@ -133,6 +134,6 @@ fn rows_of_refused() -> String {
 #[test]
 fn the_page_says_which_options_submitted_transfers_do_not_have() {
     let page = fs::read_to_string(Path::new(ROOT).join("docs/queue.md")).unwrap();
-    let rows = rows_of_refused();
+    let rows = render_refused_options();
     assert!(page.contains(&rows), "docs/queue.md should have these rows:\n{rows}");
 }

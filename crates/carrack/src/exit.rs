@@ -71,7 +71,7 @@ impl ExitStatus {
     }
 
     /// Returns the outcome with this number, if there is one.
-    pub fn of_code(code: u8) -> Option<ExitStatus> {
+    pub fn from_code(code: u8) -> Option<ExitStatus> {
         ExitStatus::MEANINGS.into_iter().map(|(exit, _)| exit).find(|exit| exit.code() == code)
     }
 
@@ -91,7 +91,7 @@ impl ExitStatus {
     pub fn of_record(record: &TransferRecord) -> ExitStatus {
         match record.state {
             TransferState::Cancelled => ExitStatus::Interrupted,
-            TransferState::Done if record.tally.entries_failed == 0 && !record.has_lost_strictly() => {
+            TransferState::Done if record.tally.entries_failed == 0 && !record.violates_strict() => {
                 ExitStatus::Complete
             }
             _ if record.tally.files_done > 0 => ExitStatus::Partial,
@@ -109,9 +109,9 @@ impl ExitStatus {
     }
 
     /// Returns the outcome of a command. Prints an error on stderr.
-    pub fn of_command(ended: Result<ExitStatus, UserError>) -> ExitStatus {
+    pub fn of_command_result(ended: Result<ExitStatus, UserError>) -> ExitStatus {
         ended.unwrap_or_else(|trouble| {
-            trouble.tell();
+            trouble.print();
             ExitStatus::Nothing
         })
     }
@@ -128,7 +128,7 @@ impl ExitStatus {
     }
 
     /// Returns this outcome, but `Partial` in place of `Complete`: something other than an entry failed.
-    pub fn with_loss(self) -> ExitStatus {
+    pub fn partial_if_complete(self) -> ExitStatus {
         if self == ExitStatus::Complete { ExitStatus::Partial } else { self }
     }
 }
@@ -218,8 +218,8 @@ mod tests {
 
     #[test]
     fn a_loss_beside_the_entries_is_not_a_success() {
-        assert_eq!(ExitStatus::Complete.with_loss(), ExitStatus::Partial);
-        assert_eq!(ExitStatus::Nothing.with_loss(), ExitStatus::Nothing);
-        assert_eq!(ExitStatus::Interrupted.with_loss(), ExitStatus::Interrupted);
+        assert_eq!(ExitStatus::Complete.partial_if_complete(), ExitStatus::Partial);
+        assert_eq!(ExitStatus::Nothing.partial_if_complete(), ExitStatus::Nothing);
+        assert_eq!(ExitStatus::Interrupted.partial_if_complete(), ExitStatus::Interrupted);
     }
 }

@@ -22,9 +22,9 @@ use carrack_options::{lifetime, size, user_error};
 fn main() -> std::process::ExitCode {
     // The Rust runtime ignores SIGPIPE: a closed stdout makes writes fail, and doesn't kill the process.
     signals::survive_file_size_limit();
-    carrack_machine::keep_heaps_few();
-    carrack_machine::raise_descriptors();
-    if stack_limit::is_short() { stack_limit::with_enough(run) } else { run() }.into()
+    carrack_machine::limit_malloc_arenas();
+    carrack_machine::raise_descriptor_limit();
+    if stack_limit::is_stack_short() { stack_limit::run_with_enough_stack(run) } else { run() }.into()
 }
 
 fn run() -> exit::ExitStatus {

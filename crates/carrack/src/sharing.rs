@@ -11,11 +11,11 @@ use carrack_service::sharing::GrantServerConnection;
 /// Returns the exchange with the meta-scheduler; `None` where the machine's daemons share no storage targets.
 /// A named socket is used even if nothing answers there: its daemon may start later, and until then the
 /// transfer reports that there is no answer.
-pub fn sharing(sharer: &MetaSchedulerChoice) -> Option<GrantExchangeHandle> {
+pub fn grant_exchange(sharer: &MetaSchedulerChoice) -> Option<GrantExchangeHandle> {
     let exchange = match sharer {
         MetaSchedulerChoice::Off => return None,
         MetaSchedulerChoice::Socket(path) => GrantServerConnection::new(path),
-        MetaSchedulerChoice::Auto => of_this_machine()?,
+        MetaSchedulerChoice::Auto => find_local_grant_server()?,
     };
     Some(GrantExchangeHandle(Arc::new(exchange)))
 }
@@ -26,7 +26,7 @@ pub fn sockets_of_this_machine() -> impl Iterator<Item = PathBuf> {
     std::iter::once(PathBuf::from(DEFAULT_SHARING_SOCKET)).chain(own).filter(|path| path.exists())
 }
 
-fn of_this_machine() -> Option<GrantServerConnection> {
+fn find_local_grant_server() -> Option<GrantServerConnection> {
     sockets_of_this_machine()
         .map(|path| GrantServerConnection::new(&path))
         .find(|exchange| exchange.probe().is_ok())
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn who_is_named_is_asked_whether_there_or_not() {
-        assert!(sharing(&MetaSchedulerChoice::Off).is_none());
-        assert!(sharing(&MetaSchedulerChoice::Socket("/nobody/there".into())).is_some());
+        assert!(grant_exchange(&MetaSchedulerChoice::Off).is_none());
+        assert!(grant_exchange(&MetaSchedulerChoice::Socket("/nobody/there".into())).is_some());
     }
 }

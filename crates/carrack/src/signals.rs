@@ -30,9 +30,9 @@ impl SignalFlag {
 
 /// Watches signals from now on. `cut` ends the connection to the far side before a second signal ends the
 /// process.
-pub fn watch(abort: AbortHandle, cut: impl Fn() + Send + 'static) -> io::Result<SignalFlag> {
+pub fn watch_signals(abort: AbortHandle, cut: impl Fn() + Send + 'static) -> io::Result<SignalFlag> {
     let ignored = ignored_signals();
-    let watched = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&signal| !is_in(ignored, signal));
+    let watched = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|&signal| !contains_signal(ignored, signal));
     let signalled = SignalFlag::default();
     for signal in watched.clone() {
         flag::register(signal, signalled.0.clone())?;
@@ -42,7 +42,7 @@ pub fn watch(abort: AbortHandle, cut: impl Fn() + Send + 'static) -> io::Result<
         for _ in signals.forever() {
             if abort.is_set() {
                 cut();
-                live::restore();
+                live::restore_terminal();
                 std::process::exit(i32::from(ExitStatus::Interrupted.code()));
             }
             abort.interrupt();
@@ -69,7 +69,7 @@ fn parse_ignored(status: &str) -> u64 {
     line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
-fn is_in(mask: u64, signal: i32) -> bool {
+fn contains_signal(mask: u64, signal: i32) -> bool {
     mask >> (signal - 1) & 1 == 1
 }
 
@@ -80,7 +80,11 @@ mod tests {
     #[test]
     fn reads_what_nohup_left() {
         let mask = parse_ignored("Name:\tx\nSigBlk:\t00\nSigIgn:\t0000000000001001\nSigCgt:\t04\n");
-        assert!(is_in(mask, SIGHUP) && !is_in(mask, SIGINT) && !is_in(mask, SIGTERM));
+        assert!(
+            contains_signal(mask, SIGHUP)
+                && !contains_signal(mask, SIGINT)
+                && !contains_signal(mask, SIGTERM)
+        );
         assert_eq!(parse_ignored("nothing"), 0);
     }
 }

@@ -52,7 +52,7 @@ struct EndReport {
 }
 
 impl TransferObserver for EndReport {
-    fn event(&self, event: &TransferEvent) {
+    fn handle_event(&self, event: &TransferEvent) {
         match event {
             TransferEvent::Failed(failure) => {
                 let word = format!("failed: {failure}");

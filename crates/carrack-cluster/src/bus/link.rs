@@ -27,7 +27,7 @@ impl NatsConnectionMonitor {
         NatsConnectionMonitor { state: Mutex::default(), times_connected: watch::Sender::new(0) }
     }
 
-    pub(super) fn hear(&self, event: &Event) {
+    pub(super) fn handle_event(&self, event: &Event) {
         match event {
             Event::Connected => {
                 self.with(|state| state.lost = None);
@@ -43,12 +43,12 @@ impl NatsConnectionMonitor {
         }
     }
 
-    pub(super) fn silent_for(&self) -> Option<Duration> {
+    pub(super) fn disconnected_for(&self) -> Option<Duration> {
         self.with(|state| state.lost.map(|lost| lost.elapsed()))
     }
 
     /// Returns the server's last error, if it is recent. A request without permission gets no other answer.
-    pub(super) fn refusal(&self) -> Option<String> {
+    pub(super) fn recent_server_error(&self) -> Option<String> {
         self.with(|state| match &state.refused {
             Some((at, text)) if at.elapsed() < REFUSAL_COUNTS => Some(text.clone()),
             _ => None,

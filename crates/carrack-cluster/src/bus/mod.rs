@@ -65,14 +65,14 @@ impl NatsBus {
         let client = options
             .to_connect()?
             .event_callback(move |event| {
-                hearing.hear(&event);
+                hearing.handle_event(&event);
                 std::future::ready(())
             })
             .connect(options.servers.clone())
             .await
             .map_err(|error| no_connection(options, &error))?;
         check_version(&client.server_info())?;
-        let builder = ContextBuilder::new().api_prefix(names.api()).timeout(ANSWER_WITHIN);
+        let builder = ContextBuilder::new().api_prefix(names.api_prefix()).timeout(ANSWER_WITHIN);
         let context = builder.build(client.clone());
         let bus = NatsBus { inner: Arc::new(NatsBusState { client, context, names, link }) };
         bus.check_jetstream(options.domain.as_deref()).await?;
@@ -81,8 +81,8 @@ impl NatsBus {
 
     /// Returns the time without a connection; `None` while there is one. A path that drops all packets is
     /// noticed after six seconds.
-    pub fn silent_for(&self) -> Option<Duration> {
-        self.inner.link.silent_for()
+    pub fn disconnected_for(&self) -> Option<Duration> {
+        self.inner.link.disconnected_for()
     }
 
     /// Returns the names of the fleet's subjects, streams and buckets.
@@ -126,7 +126,7 @@ impl NatsBus {
     }
 
     /// Publishes into a stream, and waits until the message is stored.
-    pub(crate) async fn store(
+    pub(crate) async fn publish_to_stream(
         &self,
         what: &str,
         subject: String,
@@ -138,27 +138,27 @@ impl NatsBus {
             Ok(ack) => ack.await,
             Err(error) => Err(error),
         };
-        ack.map_err(|error| self.explain(BusError::of_publish(what, &error)))
+        ack.map_err(|error| self.with_server_refusal(BusError::of_publish(what, &error)))
     }
 
     /// Waits until the server has carried out all earlier commands, such as subscriptions: async-nats'
     /// `flush` only waits until they are sent.
-    pub(crate) async fn settle(&self, what: &str) -> Result<(), BusError> {
+    pub(crate) async fn wait_until_processed(&self, what: &str) -> Result<(), BusError> {
         let answer = self.inner.context.query_account().await;
-        answer.map(|_| ()).map_err(|error| self.away(what, &error))
+        answer.map(|_| ()).map_err(|error| self.no_answer_error(what, &error))
     }
 
     /// Turns a missing answer into a refusal, if the server has just reported one.
-    pub(crate) fn explain(&self, error: BusError) -> BusError {
-        match (error, self.inner.link.refusal()) {
+    pub(crate) fn with_server_refusal(&self, error: BusError) -> BusError {
+        match (error, self.inner.link.recent_server_error()) {
             (BusError::Away { what, .. }, Some(reason)) => BusError::Refused { what, reason },
             (error, _) => error,
         }
     }
 
     /// Returns the error for a missing answer.
-    pub(crate) fn away(&self, what: &str, reason: &dyn std::fmt::Display) -> BusError {
-        self.explain(BusError::away(what, reason))
+    pub(crate) fn no_answer_error(&self, what: &str, reason: &dyn std::fmt::Display) -> BusError {
+        self.with_server_refusal(BusError::no_answer(what, reason))
     }
 
     /// Checks JetStream. Its account information tells by the API level the version of the answering server,
@@ -171,11 +171,11 @@ impl NatsBus {
         let mut asked = 1;
         let account = loop {
             let answer = self.inner.context.query_account().await.map_err(|error| match error.kind() {
-                AccountErrorKind::TimedOut => self.away(&place, &error),
+                AccountErrorKind::TimedOut => self.no_answer_error(&place, &error),
                 _ => BusError::NoJetStream { place: place.clone(), reason: error.to_string() },
             });
             match answer {
-                Err(error) if error.may_pass() && asked < ASKED => asked += 1,
+                Err(error) if error.is_transient() && asked < ASKED => asked += 1,
                 answer => break answer?,
             }
         };

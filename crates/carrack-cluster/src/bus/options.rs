@@ -95,10 +95,10 @@ impl BusOptions {
             .reconnect_delay_callback(reconnect_delay)
             .require_tls(self.tls.required);
         if let Some(ca) = &self.tls.ca {
-            options = options.add_root_certificates(readable(ca)?);
+            options = options.add_root_certificates(check_readable(ca)?);
         }
         if let Some((certificate, key)) = &self.tls.identity {
-            options = options.add_client_certificate(readable(certificate)?, readable(key)?);
+            options = options.add_client_certificate(check_readable(certificate)?, check_readable(key)?);
         }
         if let Some(inbox) = &self.inbox {
             if !inbox.split('.').all(crate::transfer_records::is_name) {
@@ -109,7 +109,7 @@ impl BusOptions {
         Ok(match &self.login {
             NatsLogin::None => options,
             NatsLogin::Credentials(path) => {
-                options.credentials(&read(path)?).map_err(|error| unfit(path, &error))?
+                options.credentials(&read(path)?).map_err(|error| unusable_file_error(path, &error))?
             }
             NatsLogin::Seed(path) => options.nkey(first_line(path)?),
             NatsLogin::Password { user, file } => options.user_and_password(user.clone(), first_line(file)?),
@@ -127,23 +127,23 @@ fn reconnect_delay(tries: usize) -> Duration {
 }
 
 fn read(path: &Path) -> Result<String, BusError> {
-    std::fs::read_to_string(path).map_err(|error| unfit(path, &error))
+    std::fs::read_to_string(path).map_err(|error| unusable_file_error(path, &error))
 }
 
 fn first_line(path: &Path) -> Result<String, BusError> {
     let text = read(path)?;
     match text.lines().map(str::trim).find(|line| !line.is_empty()) {
         Some(line) => Ok(line.to_owned()),
-        None => Err(unfit(path, &"it is empty")),
+        None => Err(unusable_file_error(path, &"it is empty")),
     }
 }
 
 /// Checks that a file can be read: async-nats reports a missing one only as "TLS error".
-fn readable(path: &Path) -> Result<PathBuf, BusError> {
-    std::fs::File::open(path).map_err(|error| unfit(path, &error))?;
+fn check_readable(path: &Path) -> Result<PathBuf, BusError> {
+    std::fs::File::open(path).map_err(|error| unusable_file_error(path, &error))?;
     Ok(path.to_owned())
 }
 
-fn unfit(path: &Path, reason: &dyn std::fmt::Display) -> BusError {
+fn unusable_file_error(path: &Path, reason: &dyn std::fmt::Display) -> BusError {
     BusError::Material { path: path.display().to_string(), reason: reason.to_string() }
 }

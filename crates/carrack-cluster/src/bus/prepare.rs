@@ -29,7 +29,7 @@ const SAME_WITHIN: Duration = Duration::from_secs(120);
 /// Metadata key by which a stream is recognized as carrack's.
 const MARK: &str = "carrack-records";
 
-/// The result of [`NatsBus::prepare`].
+/// The result of [`NatsBus::create_missing_streams`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BusPreparationResult {
     /// Number of copies of every stream; the lowest, if some streams existed.
@@ -44,7 +44,10 @@ impl NatsBus {
     ///
     /// # Errors
     /// If a foreign stream, or a stream of another version, has one of the names; if NATS refuses.
-    pub async fn prepare(&self, replicas: Option<usize>) -> Result<BusPreparationResult, BusError> {
+    pub async fn create_missing_streams(
+        &self,
+        replicas: Option<usize>,
+    ) -> Result<BusPreparationResult, BusError> {
         let mut prepared = BusPreparationResult { replicas: usize::MAX, warning: None };
         let peers_until = Instant::now() + PEERS_COME_WITHIN;
         for config in self.configs() {
@@ -54,7 +57,7 @@ impl NatsBus {
         Ok(prepared)
     }
 
-    /// Returns the names of all streams that [`NatsBus::prepare`] creates.
+    /// Returns the names of all streams that [`NatsBus::create_missing_streams`] creates.
     pub(super) fn streams(&self) -> Vec<String> {
         self.configs().into_iter().map(|config| config.name).collect()
     }
@@ -64,8 +67,16 @@ impl NatsBus {
         let mut configs: Vec<Config> =
             NatsBucketName::ALL.into_iter().map(|bucket| self.bucket_config(bucket)).collect();
         // Messages of these two streams never expire: a transfer may wait for weeks.
-        configs.push(Config { name: names.work(), subjects: vec![names.work_of(None)], ..stream_config() });
-        configs.push(Config { name: names.log(), subjects: vec![names.log_of("*")], ..stream_config() });
+        configs.push(Config {
+            name: names.work_stream(),
+            subjects: vec![names.work_subjects(None)],
+            ..stream_config()
+        });
+        configs.push(Config {
+            name: names.log_stream(),
+            subjects: vec![names.log_subject("*")],
+            ..stream_config()
+        });
         configs
     }
 
@@ -75,7 +86,7 @@ impl NatsBus {
         let lease = matches!(bucket, NatsBucketName::Movers | NatsBucketName::Leases);
         Config {
             name: names.bucket_stream(bucket),
-            subjects: vec![names.key(bucket, ">")],
+            subjects: vec![names.key_subject(bucket, ">")],
             max_messages_per_subject: 1,
             max_age: if lease { LEASE } else { Duration::ZERO },
             duplicate_window: if lease { LEASE } else { SAME_WITHIN },
@@ -95,7 +106,7 @@ impl NatsBus {
         peers_until: Instant,
         warning: &mut Option<String>,
     ) -> Result<usize, BusError> {
-        if let Some(there) = self.find(&config).await? {
+        if let Some(there) = self.existing_replica_count(&config).await? {
             return Ok(there);
         }
         config.num_replicas = replicas.unwrap_or(3);
@@ -105,7 +116,7 @@ impl NatsBus {
                 Err(error) => error,
             };
             let CreateStreamErrorKind::JetStream(refusal) = error.kind() else {
-                return Err(self.away(&config.name, &error));
+                return Err(self.no_answer_error(&config.name, &error));
             };
             match refusal.error_code() {
                 ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED if replicas.is_none() && config.num_replicas > 1 => {
@@ -125,7 +136,7 @@ impl NatsBus {
                     ));
                 }
                 // Another manager was faster.
-                ErrorCode::STREAM_NAME_EXIST => match self.find(&config).await? {
+                ErrorCode::STREAM_NAME_EXIST => match self.existing_replica_count(&config).await? {
                     Some(there) => return Ok(there),
                     None => return Err(BusError::refused(&config.name, &refusal)),
                 },
@@ -135,7 +146,7 @@ impl NatsBus {
     }
 
     /// Returns the number of copies of an existing stream, if it is carrack's.
-    async fn find(&self, config: &Config) -> Result<Option<usize>, BusError> {
+    async fn existing_replica_count(&self, config: &Config) -> Result<Option<usize>, BusError> {
         let stream = match self.context().get_stream(&config.name).await {
             Ok(stream) => stream,
             Err(error) => match error.kind() {
@@ -147,11 +158,11 @@ impl NatsBus {
                 GetStreamErrorKind::JetStream(refusal) => {
                     return Err(BusError::refused(&config.name, &refusal));
                 }
-                _ => return Err(self.away(&config.name, &error)),
+                _ => return Err(self.no_answer_error(&config.name, &error)),
             },
         };
         let there = &stream.cached_info().config;
-        match unlike(config, there) {
+        match stream_mismatch(config, there) {
             Some(reason) => Err(BusError::Foreign { name: config.name.clone(), reason }),
             None => Ok(Some(there.num_replicas.max(1))),
         }
@@ -174,7 +185,7 @@ fn stream_config() -> Config {
 
 /// Returns the reason for which an existing stream can't serve as the wanted one. Its copies, their placement
 /// and its size limit are the operator's decision.
-fn unlike(wanted: &Config, there: &Config) -> Option<String> {
+fn stream_mismatch(wanted: &Config, there: &Config) -> Option<String> {
     match there.metadata.get(MARK) {
         None => return Some("it is there, but no carrack has made it".to_owned()),
         Some(version) if *version != RECORD_VERSION.to_string() => {

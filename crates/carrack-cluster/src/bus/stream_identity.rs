@@ -25,7 +25,7 @@ impl NatsBus {
     ///
     /// # Errors
     /// If NATS does not answer, or refuses.
-    pub(crate) async fn made_at(&self) -> Result<StreamCreationTimes, BusError> {
+    pub(crate) async fn stream_creation_times(&self) -> Result<StreamCreationTimes, BusError> {
         let mut made = Vec::new();
         for name in self.streams() {
             made.push(match self.context().get_stream(&name).await {
@@ -36,7 +36,7 @@ impl NatsBus {
                     {
                         None
                     }
-                    _ => return Err(self.away(&name, &error)),
+                    _ => return Err(self.no_answer_error(&name, &error)),
                 },
             });
         }
@@ -45,7 +45,7 @@ impl NatsBus {
 
     /// Waits until streams differ from those of `then`; checks at once after each new connection, and
     /// periodically.
-    pub(crate) async fn emptied(&self, then: StreamCreationTimes) {
+    pub(crate) async fn wait_until_streams_recreated(&self, then: StreamCreationTimes) {
         let mut connected = self.times_connected();
         connected.borrow_and_update();
         loop {
@@ -53,9 +53,9 @@ impl NatsBus {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
                 _ = connected.changed() => {}
             }
-            if self.is_other(&then).await {
+            if self.have_streams_changed(&then).await {
                 tokio::time::sleep(SURE_AFTER).await;
-                if self.is_other(&then).await {
+                if self.have_streams_changed(&then).await {
                     return;
                 }
             }
@@ -63,7 +63,7 @@ impl NatsBus {
     }
 
     /// Returns true if streams differ; false without an answer.
-    async fn is_other(&self, then: &StreamCreationTimes) -> bool {
-        self.made_at().await.is_ok_and(|now| now != *then)
+    async fn have_streams_changed(&self, then: &StreamCreationTimes) -> bool {
+        self.stream_creation_times().await.is_ok_and(|now| now != *then)
     }
 }

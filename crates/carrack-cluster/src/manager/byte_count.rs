@@ -24,13 +24,13 @@ impl MovedByteCount {
     }
 
     /// Records the total that the source of a session has reported, in entries of chunks and others.
-    pub fn told_by_source(&mut self, session: &str, bytes: u64) {
+    pub fn record_source_bytes(&mut self, session: &str, bytes: u64) {
         let session = self.session(session);
         session.by_source = session.by_source.max(bytes);
     }
 
     /// Records the total that the sink of a session has written.
-    pub fn told_by_sink(&mut self, session: &str, bytes: u64) {
+    pub fn record_sink_bytes(&mut self, session: &str, bytes: u64) {
         let session = self.session(session);
         session.by_sink = session.by_sink.max(bytes);
     }
@@ -40,7 +40,7 @@ impl MovedByteCount {
     }
 
     /// Returns all bytes that are in no chunk's entry.
-    pub fn bytes(&self) -> u64 {
+    pub fn bytes_outside_chunks(&self) -> u64 {
         let untold = self.sessions.values().map(|session| session.by_sink.saturating_sub(session.by_source));
         self.beside + untold.sum::<u64>()
     }
@@ -54,19 +54,19 @@ mod tests {
     fn what_a_dead_source_has_not_told_is_counted_as_its_sink_knows_it() {
         let mut moved = MovedByteCount::default();
         moved.add(5);
-        moved.told_by_source("dies", 70);
-        moved.told_by_source("dies", 100);
-        moved.told_by_sink("dies", 130);
+        moved.record_source_bytes("dies", 70);
+        moved.record_source_bytes("dies", 100);
+        moved.record_sink_bytes("dies", 130);
         // Both ends reported the session's end, and each entry may arrive twice and late.
-        moved.told_by_sink("ends", 40);
-        moved.told_by_source("ends", 40);
-        moved.told_by_source("ends", 20);
-        moved.told_by_sink("dies", 130);
-        assert_eq!(moved.bytes(), 5 + 30);
+        moved.record_sink_bytes("ends", 40);
+        moved.record_source_bytes("ends", 40);
+        moved.record_source_bytes("ends", 20);
+        moved.record_sink_bytes("dies", 130);
+        assert_eq!(moved.bytes_outside_chunks(), 5 + 30);
         // The sink's report arrives before the source's.
-        moved.told_by_sink("silent", 7);
-        assert_eq!(moved.bytes(), 5 + 30 + 7);
-        moved.told_by_source("silent", 8);
-        assert_eq!(moved.bytes(), 5 + 30);
+        moved.record_sink_bytes("silent", 7);
+        assert_eq!(moved.bytes_outside_chunks(), 5 + 30 + 7);
+        moved.record_source_bytes("silent", 8);
+        assert_eq!(moved.bytes_outside_chunks(), 5 + 30);
     }
 }

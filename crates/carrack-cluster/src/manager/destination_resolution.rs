@@ -6,17 +6,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_model::{LinkPolicy, plain};
+use carrack_model::{LinkPolicy, text_without_errno};
 use carrack_plan::fleet::{MoverFault, MoverFaultKind};
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
 use super::FleetManager;
-use super::eligible_movers::{TransferEndRole, end, ids};
-use super::wait_reasons::nobody;
+use super::eligible_movers::{TransferEndRole, eligible_movers, ids};
+use super::wait_reasons::no_mover_reason;
 use crate::mover::journal_id;
-use crate::mover_requests::{MoverReply, MoverRequest, MoverRequestError, PathReply, ask};
+use crate::mover_requests::{MoverReply, MoverRequest, MoverRequestError, PathReply, send_mover_request};
 use crate::transfer_records::{ResolvedTransferPaths, SiteLocation, TransferRecord};
 
 /// Timeout of a look: a busy parallel file system takes its time.
@@ -36,7 +36,7 @@ pub(super) enum DestinationResolutionFailure {
 }
 
 /// Returns the leg, and true if an earlier transfer has left journals.
-pub(super) async fn settle(
+pub(super) async fn resolve_destination(
     manager: &Arc<FleetManager>,
     record: &TransferRecord,
 ) -> Result<(ResolvedTransferPaths, bool), DestinationResolutionFailure> {
@@ -47,60 +47,65 @@ pub(super) async fn settle(
         .map_err(|trouble| DestinationResolutionFailure::Never(trouble.line()))?;
     let becomes_it = values.transfer().no_target_directory;
     let syncs =
-        values.sync().map_err(|trouble| DestinationResolutionFailure::Never(trouble.line()))?.is_some();
+        values.sync_rules().map_err(|trouble| DestinationResolutionFailure::Never(trouble.line()))?.is_some();
     let mut sink = record.submission.destination.clone();
     if syncs && !becomes_it && !sink.path.ends_with('/') {
         // Always a directory: so the same command has the same meaning once it exists.
         sink.path.push('/');
     }
     let (source, sink) = (&record.submission.source, &sink);
-    let mut from = look_everywhere(manager, record).await?;
+    let mut from = query_source_at_movers(manager, record).await?;
     // A followed link counts as its target.
     let settings =
         values.settings().map_err(|trouble| DestinationResolutionFailure::Never(trouble.line()))?;
     from.is_link &= settings.selection.links != LinkPolicy::Followed;
-    let journals = carrack_engine::shared_journals(journal_id(&record.submission));
+    let journals = carrack_engine::shared_journal_directory(journal_id(&record.submission));
     let has_journals = async |directory: &str| {
         let path = format!("{}/{journals}", directory.trim_end_matches('/'));
-        look(manager, &record.id, sink, &path).await.is_ok_and(|looked| looked.exists)
+        query_path(manager, &record.id, sink, &path).await.is_ok_and(|looked| looked.exists)
     };
-    let mut to = look(manager, &record.id, sink, &sink.path).await?;
+    let mut to = query_path(manager, &record.id, sink, &sink.path).await?;
     let is_there = to.exists;
     if is_there && has_journals(&sink.path).await {
         // An earlier transfer between the same places made it: the path has the same meaning as for that
         // transfer.
         to.exists = sink.path.ends_with('/') || source.path.ends_with('/');
     }
-    let leg = leg_of(source, &from, sink, &to, becomes_it).map_err(DestinationResolutionFailure::Never)?;
+    let leg =
+        resolve_paths(source, &from, sink, &to, becomes_it).map_err(DestinationResolutionFailure::Never)?;
     if source.site == sink.site && Path::new(&leg.sink).starts_with(&leg.source) && leg.only.is_none() {
         return Err(DestinationResolutionFailure::Never(format!(
             "{sink} is, or lies within, the directory {source}"
         )));
     }
-    if record.submission.options.deletes() && holds_source(source, sink, &leg) {
+    if record.submission.options.deletes() && destination_contains_source(source, sink, &leg) {
         let message =
             format!("the source {source} lies in {sink}, a directory where something is to be deleted");
         return Err(DestinationResolutionFailure::Never(message));
     }
-    if !is_there && leg.sink != trimmed(&sink.path) && leg.only.is_none() {
-        make(manager, &record.id, sink).await?;
+    if !is_there && leg.sink != without_trailing_slashes(&sink.path) && leg.only.is_none() {
+        make_directory(manager, &record.id, sink).await?;
     }
     // A new directory has no journals; those of a new file are in its parent.
-    let is_new = !is_there && (leg.only.is_none() || leg.sink == trimmed(&sink.path));
+    let is_new = !is_there && (leg.only.is_none() || leg.sink == without_trailing_slashes(&sink.path));
     let resumes = !is_new && has_journals(&leg.sink).await;
     Ok((leg, resumes))
 }
 
 /// Returns true if a deletion in the destination would remove the source, too. Links or mounts may hide this
 /// here: then the deleting session notices it, if both ends are on one host.
-fn holds_source(source: &SiteLocation, sink: &SiteLocation, leg: &ResolvedTransferPaths) -> bool {
+fn destination_contains_source(
+    source: &SiteLocation,
+    sink: &SiteLocation,
+    leg: &ResolvedTransferPaths,
+) -> bool {
     source.site == sink.site && leg.only.is_none() && Path::new(&leg.source).starts_with(&leg.sink)
 }
 
 /// Writes the leg into the record; returns true if it had none. An existing leg stays: a manager that was
 /// stopped during its look would find entries that others have made since, such as a directory of the copy's
 /// name.
-pub(super) fn note_leg(
+pub(super) fn set_leg_if_missing(
     record: &mut TransferRecord,
     leg: &ResolvedTransferPaths,
     resumes: bool,
@@ -118,14 +123,16 @@ pub(super) fn note_leg(
 
 /// Returns the source's properties, as seen by the movers that have it. Movers without it are left out of the
 /// transfer.
-async fn look_everywhere(
+async fn query_source_at_movers(
     manager: &Arc<FleetManager>,
     record: &TransferRecord,
 ) -> Result<PathReply, DestinationResolutionFailure> {
     let source = &record.submission.source;
-    let reaching = movers_at(manager, &record.id, TransferEndRole::Sink, source, &source.path)?.reaching;
-    let looks =
-        reaching.iter().map(|mover| look_at(manager, mover, &source.path).map(move |looked| (mover, looked)));
+    let reaching =
+        reaching_movers(manager, &record.id, TransferEndRole::Sink, source, &source.path)?.reaching;
+    let looks = reaching
+        .iter()
+        .map(|mover| query_path_at_mover(manager, mover, &source.path).map(move |looked| (mover, looked)));
     let mut looks: FuturesUnordered<_> = looks.collect();
     let (mut found, mut lacking, mut unanswered) = (None, Vec::new(), None);
     let mut until = None;
@@ -157,10 +164,12 @@ async fn look_everywhere(
         let reason = why.unwrap_or_else(|| format!("{} does not exist there", source.path));
         let (transfer, mover) = (record.id.clone(), mover.clone());
         let kind = MoverFaultKind::Refused;
-        manager.fault(&MoverFault { transfer, mover, other: String::new(), kind, reason });
+        manager.handle_fault(&MoverFault { transfer, mover, other: String::new(), kind, reason });
     }
-    match movers_at(manager, &record.id, TransferEndRole::Sink, source, &source.path)?.able() {
-        Err(DestinationResolutionFailure::AtOdds(why)) => see_the_same(manager, record, why).await?,
+    match reaching_movers(manager, &record.id, TransferEndRole::Sink, source, &source.path)?
+        .into_usable_movers()
+    {
+        Err(DestinationResolutionFailure::AtOdds(why)) => check_same_names(manager, record, why).await?,
         able => drop(able?),
     }
     Ok(found)
@@ -168,16 +177,18 @@ async fn look_everywhere(
 
 /// Checks movers of which no majority sees the same storage: all can be used if they have the same names at
 /// the source.
-async fn see_the_same(
+async fn check_same_names(
     manager: &FleetManager,
     record: &TransferRecord,
     why: String,
 ) -> Result<(), DestinationResolutionFailure> {
     let source = &record.submission.source;
-    let able = movers_at(manager, &record.id, TransferEndRole::Source, source, &source.path)?;
-    let able = able.able()?;
+    let able = reaching_movers(manager, &record.id, TransferEndRole::Source, source, &source.path)?;
+    let able = able.into_usable_movers()?;
     let question = MoverRequest::Names { path: source.path.clone() };
-    let answers = join_all(able.iter().map(|mover| ask(&manager.bus, mover, &question, LOOK_WITHIN))).await;
+    let answers =
+        join_all(able.iter().map(|mover| send_mover_request(&manager.bus, mover, &question, LOOK_WITHIN)))
+            .await;
     let digests: Option<HashSet<String>> = answers
         .into_iter()
         .map(|answer| match answer {
@@ -204,7 +215,7 @@ struct ReachingMovers {
 }
 
 impl ReachingMovers {
-    fn able(self) -> Result<Vec<String>, DestinationResolutionFailure> {
+    fn into_usable_movers(self) -> Result<Vec<String>, DestinationResolutionFailure> {
         if !self.able.is_empty() {
             Ok(self.able)
         } else if !self.at_odds.is_empty() {
@@ -215,7 +226,7 @@ impl ReachingMovers {
     }
 }
 
-fn movers_at(
+fn reaching_movers(
     manager: &FleetManager,
     transfer: &str,
     which: TransferEndRole,
@@ -223,25 +234,32 @@ fn movers_at(
     path: &str,
 ) -> Result<ReachingMovers, DestinationResolutionFailure> {
     let movers = manager.movers.all();
-    let end = end(&movers, &manager.health(), manager.now(), transfer, (which, &location.site, path));
+    let end =
+        eligible_movers(&movers, &manager.health(), manager.now(), transfer, (which, &location.site, path));
     if end.reaching.is_empty() {
-        let somebody_is_there = !manager.movers.at(&location.site).is_empty();
-        return Err(DestinationResolutionFailure::Later(nobody(&location.site, path, somebody_is_there)));
+        let somebody_is_there = !manager.movers.at_site(&location.site).is_empty();
+        return Err(DestinationResolutionFailure::Later(no_mover_reason(
+            &location.site,
+            path,
+            somebody_is_there,
+        )));
     }
     let (reaching, able) = (ids(&movers, &end.reaching), ids(&movers, &end.able));
     Ok(ReachingMovers { reaching, able, at_odds: end.at_odds, ill: end.ill })
 }
 
 /// Returns the properties of a path, as the first answering mover sees them.
-async fn look(
+async fn query_path(
     manager: &FleetManager,
     transfer: &str,
     location: &SiteLocation,
     path: &str,
 ) -> Result<PathReply, DestinationResolutionFailure> {
     let mut reason = None;
-    for mover in movers_at(manager, transfer, TransferEndRole::Sink, location, path)?.able()? {
-        match look_at(manager, &mover, path).await {
+    for mover in
+        reaching_movers(manager, transfer, TransferEndRole::Sink, location, path)?.into_usable_movers()?
+    {
+        match query_path_at_mover(manager, &mover, path).await {
             Ok(looked) => return Ok(looked),
             Err(why) => reason = Some(why),
         }
@@ -249,36 +267,47 @@ async fn look(
     Err(reason.unwrap_or_else(|| DestinationResolutionFailure::Later(format!("nobody looks at {location}"))))
 }
 
-async fn look_at(
+async fn query_path_at_mover(
     manager: &FleetManager,
     mover: &str,
     path: &str,
 ) -> Result<PathReply, DestinationResolutionFailure> {
-    match ask(&manager.bus, mover, &MoverRequest::Look { path: path.to_owned() }, LOOK_WITHIN).await {
+    match send_mover_request(&manager.bus, mover, &MoverRequest::Look { path: path.to_owned() }, LOOK_WITHIN)
+        .await
+    {
         Ok(MoverReply::Looked(looked)) => Ok(looked),
         Ok(MoverReply::Failed(why)) => Err(DestinationResolutionFailure::Never(why)),
         Ok(_) => Err(DestinationResolutionFailure::Later(format!("{mover} answers something else"))),
         Err(error @ MoverRequestError::Failed { .. }) => {
-            Err(DestinationResolutionFailure::Never(plain(&error)))
+            Err(DestinationResolutionFailure::Never(text_without_errno(&error)))
         }
-        Err(error) => Err(DestinationResolutionFailure::Later(plain(&error))),
+        Err(error) => Err(DestinationResolutionFailure::Later(text_without_errno(&error))),
     }
 }
 
 /// Makes the directory of a destination with a trailing slash, if it is missing.
-async fn make(
+async fn make_directory(
     manager: &FleetManager,
     transfer: &str,
     sink: &SiteLocation,
 ) -> Result<(), DestinationResolutionFailure> {
-    let path = trimmed(&sink.path);
+    let path = without_trailing_slashes(&sink.path);
     let mut reason = format!("nobody makes {sink}");
-    for mover in movers_at(manager, transfer, TransferEndRole::Sink, sink, &path)?.able()? {
-        match ask(&manager.bus, &mover, &MoverRequest::Make { path: path.clone() }, LOOK_WITHIN).await {
+    for mover in
+        reaching_movers(manager, transfer, TransferEndRole::Sink, sink, &path)?.into_usable_movers()?
+    {
+        match send_mover_request(
+            &manager.bus,
+            &mover,
+            &MoverRequest::Make { path: path.clone() },
+            LOOK_WITHIN,
+        )
+        .await
+        {
             Ok(MoverReply::Made) => return Ok(()),
             Ok(MoverReply::Failed(why)) => reason = format!("{mover}: {why}"),
             Ok(_) => reason = format!("{mover} answers something else"),
-            Err(error) => reason = plain(&error),
+            Err(error) => reason = text_without_errno(&error),
         }
     }
     Err(DestinationResolutionFailure::Later(reason))
@@ -289,17 +318,17 @@ fn name(path: &str) -> String {
     path.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned()
 }
 
-fn beneath(directory: &str, name: &str) -> String {
+fn join_path(directory: &str, name: &str) -> String {
     format!("{}/{name}", directory.trim_end_matches('/'))
 }
 
 fn parent(path: &str) -> String {
-    let path = trimmed(path);
+    let path = without_trailing_slashes(path);
     let parent = Path::new(&path).parent().unwrap_or(Path::new("/"));
     parent.to_string_lossy().into_owned()
 }
 
-fn trimmed(path: &str) -> String {
+fn without_trailing_slashes(path: &str) -> String {
     match path.trim_end_matches('/') {
         "" => "/".to_owned(),
         path => path.to_owned(),
@@ -309,7 +338,7 @@ fn trimmed(path: &str) -> String {
 /// Returns the leg as cp(1) does: into an existing directory, or under the given name; a trailing slash
 /// stands for the contents of a directory. With `becomes_it` only the contents of the source go into an
 /// existing directory.
-fn leg_of(
+fn resolve_paths(
     source: &SiteLocation,
     from: &PathReply,
     sink: &SiteLocation,
@@ -322,15 +351,19 @@ fn leg_of(
     if from.is_directory && follows {
         let root = match (to.exists, to.is_directory, is_contents || name(&source.path).is_empty()) {
             (true, false, _) => return Err(format!("{sink} is in the way: it is no directory")),
-            (true, true, false) => beneath(&sink.path, &name(&source.path)),
-            (true, true, true) => trimmed(&sink.path),
+            (true, true, false) => join_path(&sink.path, &name(&source.path)),
+            (true, true, true) => without_trailing_slashes(&sink.path),
             (false, ..) if !to.parent_exists => {
                 return Err(format!("the directory that is to hold {sink} does not exist"));
             }
-            (false, _, false) if wants_directory && !becomes_it => beneath(&sink.path, &name(&source.path)),
-            (false, ..) => trimmed(&sink.path),
+            (false, _, false) if wants_directory && !becomes_it => join_path(&sink.path, &name(&source.path)),
+            (false, ..) => without_trailing_slashes(&sink.path),
         };
-        return Ok(ResolvedTransferPaths { source: trimmed(&source.path), sink: root, only: None });
+        return Ok(ResolvedTransferPaths {
+            source: without_trailing_slashes(&source.path),
+            sink: root,
+            only: None,
+        });
     }
     if becomes_it && (to.exists && to.is_directory || wants_directory) {
         return Err(format!(
@@ -339,12 +372,12 @@ fn leg_of(
     }
     let own = name(&source.path);
     let (root, new) = match (to.exists && to.is_directory, wants_directory) {
-        (true, _) => (trimmed(&sink.path), own.clone()),
+        (true, _) => (without_trailing_slashes(&sink.path), own.clone()),
         (false, true) if to.exists => return Err(format!("{sink} is no directory")),
         (false, _) if !to.parent_exists => {
             return Err(format!("the directory that is to hold {sink} does not exist"));
         }
-        (false, true) => (trimmed(&sink.path), own.clone()),
+        (false, true) => (without_trailing_slashes(&sink.path), own.clone()),
         (false, false) => (parent(&sink.path), name(&sink.path)),
     };
     Ok(ResolvedTransferPaths { source: parent(&source.path), sink: root, only: Some((own, new)) })
@@ -383,7 +416,7 @@ mod tests {
         becomes_it: bool,
     ) -> Result<(String, String, Option<String>), String> {
         let [source, sink] = [source, sink].map(|path| SiteLocation { site: "s".into(), path: path.into() });
-        let leg = leg_of(&source, &from, &sink, &to, becomes_it)?;
+        let leg = resolve_paths(&source, &from, &sink, &to, becomes_it)?;
         Ok((leg.source, leg.sink, leg.only.map(|(from, to)| format!("{from}>{to}"))))
     }
 
@@ -426,8 +459,8 @@ mod tests {
         let second = ResolvedTransferPaths { sink: "/d/run/run".into(), ..leg.clone() };
         let submission = serde_json::from_str(r#"{"source":"a:/s/run","destination":"b:/d/run"}"#).unwrap();
         let mut record = TransferRecord::queued("t".into(), "u", submission, 1);
-        assert!(note_leg(&mut record, &leg, false, "m1"));
-        assert!(!note_leg(&mut record, &second, true, "m2"));
+        assert!(set_leg_if_missing(&mut record, &leg, false, "m1"));
+        assert!(!set_leg_if_missing(&mut record, &second, true, "m2"));
         assert_eq!((record.leg, record.resumes, &*record.manager), (Some(leg), false, "m1"));
     }
 }

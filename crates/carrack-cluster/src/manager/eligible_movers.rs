@@ -38,17 +38,18 @@ pub(super) enum TransferEndRole {
 }
 
 /// Returns the movers for `transfer` at `path`.
-pub(super) fn end(
+pub(super) fn eligible_movers(
     movers: &[Arc<MoverRecord>],
     health: &MoverHealth,
     now: Duration,
     transfer: &str,
     (which, site, path): (TransferEndRole, &str, &str),
 ) -> SiteMovers {
-    let reaching: Vec<usize> = (0..movers.len()).filter(|&index| movers[index].reaches(site, path)).collect();
+    let reaching: Vec<usize> =
+        (0..movers.len()).filter(|&index| movers[index].can_access(site, path)).collect();
     let sights = reaching.iter().map(|&index| {
         let mover = &movers[index];
-        let (directory, mark) = mover.reach(path).unwrap_or_default();
+        let (directory, mark) = mover.directory_containing(path).unwrap_or_default();
         let is_doubtful = !mover.ill.is_empty() || health.refuses(transfer, &mover.id);
         MoverStorageMark { directory, mark, is_doubtful }
     });
@@ -62,10 +63,10 @@ pub(super) fn end(
             || which == TransferEndRole::Source
                 && at_odds.iter().any(|directory| directory == sight.directory);
         if !is_believed {
-            end.odd.insert(mover.id.clone(), odd(sight.directory));
+            end.odd.insert(mover.id.clone(), storage_mismatch_reason(sight.directory));
         } else if !mover.ill.is_empty() {
             ill.push(format!("{}: {}", mover.id, mover.ill));
-        } else if let Some(left_out) = health.left_out(now, transfer, &mover.id) {
+        } else if let Some(left_out) = health.quarantine_of(now, transfer, &mover.id) {
             ill.push(format!("{}: {}", mover.id, left_out.reason));
         } else {
             end.able.push(index);
@@ -87,7 +88,7 @@ pub(super) fn end(
 }
 
 /// Returns all movers that see another storage than most of their site, with the reason.
-pub(super) fn odd_of_all(movers: &[Arc<MoverRecord>]) -> HashMap<String, String> {
+pub(super) fn storage_mismatches(movers: &[Arc<MoverRecord>]) -> HashMap<String, String> {
     let mut places: BTreeMap<(&str, &str), Vec<(&MoverRecord, &str)>> = BTreeMap::new();
     for mover in movers {
         for (directory, mark) in mover.paths.iter().zip(&mover.site_marks) {
@@ -103,13 +104,13 @@ pub(super) fn odd_of_all(movers: &[Arc<MoverRecord>]) -> HashMap<String, String>
         let SameStorageMovers { is_believed, at_odds } = same_storage(&sights);
         // Without a majority, no mover is reported.
         for ((mover, _), _) in seen.iter().zip(is_believed).filter(|(_, is)| !is && at_odds.is_empty()) {
-            all.insert(mover.id.clone(), odd(directory));
+            all.insert(mover.id.clone(), storage_mismatch_reason(directory));
         }
     }
     all
 }
 
-fn odd(directory: &str) -> String {
+fn storage_mismatch_reason(directory: &str) -> String {
     format!("{directory} is not what other movers of the site see there: is its file system mounted?")
 }
 
@@ -147,27 +148,30 @@ mod tests {
         let movers = [mover("a", "x"), mover("b", "y")];
         let now = Duration::ZERO;
         let mut health = MoverHealth::new();
-        let both = end(&movers, &health, now, "t", (TransferEndRole::Sink, "s", "/d/e"));
+        let both = eligible_movers(&movers, &health, now, "t", (TransferEndRole::Sink, "s", "/d/e"));
         assert!(both.able.is_empty() && both.at_odds.contains("a and b") && both.odd.len() == 2);
         let (transfer, mover, other) = ("t".into(), "b".into(), String::new());
-        health.fault(
+        health.record_fault(
             now,
             &MoverFault { transfer, mover, other, kind: MoverFaultKind::Refused, reason: String::new() },
         );
-        let one = end(&movers, &health, now, "t", (TransferEndRole::Sink, "s", "/d/e"));
+        let one = eligible_movers(&movers, &health, now, "t", (TransferEndRole::Sink, "s", "/d/e"));
         assert_eq!((one.able, one.reaching), (vec![0], vec![0, 1]));
         assert!(one.at_odds.is_empty() && one.odd.contains_key("b"));
         assert!(
-            end(&movers, &health, now, "t", (TransferEndRole::Sink, "s", "/elsewhere")).reaching.is_empty()
+            eligible_movers(&movers, &health, now, "t", (TransferEndRole::Sink, "s", "/elsewhere"))
+                .reaching
+                .is_empty()
         );
-        let source = end(&movers, &MoverHealth::new(), now, "t", (TransferEndRole::Source, "s", "/d/e"));
+        let source =
+            eligible_movers(&movers, &MoverHealth::new(), now, "t", (TransferEndRole::Source, "s", "/d/e"));
         assert_eq!((source.able, source.at_odds.as_str()), (vec![0, 1], ""));
     }
 
     #[test]
     fn movers_that_see_another_storage_than_most_are_odd_without_any_transfer() {
         let movers = [mover("a", "x"), mover("b", "y"), mover("c", "y")];
-        assert_eq!(odd_of_all(&movers).into_keys().collect::<Vec<_>>(), ["a"]);
-        assert!(odd_of_all(&movers[..2]).is_empty());
+        assert_eq!(storage_mismatches(&movers).into_keys().collect::<Vec<_>>(), ["a"]);
+        assert!(storage_mismatches(&movers[..2]).is_empty());
     }
 }

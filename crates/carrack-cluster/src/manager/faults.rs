@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use carrack_plan::fleet::{MoverFault, MoverQuarantine};
 
 use super::FleetManager;
-use crate::mover_requests::{MoverRequest, ask};
+use crate::mover_requests::{MoverRequest, send_mover_request};
 
 /// Timeout of a notification, to which the mover only acknowledges.
 const HEARD_WITHIN: Duration = Duration::from_secs(3);
@@ -23,39 +23,39 @@ const ODD_FOR: Duration = Duration::from_secs(600);
 
 impl FleetManager {
     /// Handles a mover's fault: the mover is left out for a while, and notified.
-    pub(super) fn fault(self: &Arc<Self>, fault: &MoverFault) {
+    pub(super) fn handle_fault(self: &Arc<Self>, fault: &MoverFault) {
         let now = self.now();
         let (mover, illness) = {
             let mut health = self.health();
-            let mover = health.fault(now, fault);
-            let illness = health.left_out(now, &fault.transfer, &mover).cloned();
+            let mover = health.record_fault(now, fault);
+            let illness = health.quarantine_of(now, &fault.transfer, &mover).cloned();
             (mover, illness)
         };
         let Some(MoverQuarantine { reason, until, .. }) = illness else { return };
         let left_out_for = until.saturating_sub(now);
-        self.say(format!(
+        self.notify_user(format!(
             "transfer {}: {mover} is left out for {} s: {reason}",
             fault.transfer,
             left_out_for.as_secs()
         ));
-        self.tell_left_out(mover, reason, left_out_for.max(SHOWN_FOR));
+        self.notify_quarantine(mover, reason, left_out_for.max(SHOWN_FOR));
         self.changed.notify_one();
     }
 
     /// Records that a mover has settled a chunk.
-    pub(super) fn did_well(self: &Arc<Self>, transfer: &str, mover: &str) {
+    pub(super) fn record_success(self: &Arc<Self>, transfer: &str, mover: &str) {
         let now = self.now();
-        if self.health().did_well(now, transfer, mover) {
-            self.tell_left_out(mover.to_owned(), String::new(), Duration::ZERO);
+        if self.health().record_success(now, transfer, mover) {
+            self.notify_quarantine(mover.to_owned(), String::new(), Duration::ZERO);
         }
     }
 
     /// Notifies movers that see another storage than the others of their site, and again when that is over.
     /// Not at once: a mover that has just started may differ for a moment.
-    pub(super) fn tell_odd(self: &Arc<Self>, odd: HashMap<String, String>) {
+    pub(super) fn notify_storage_mismatches(self: &Arc<Self>, odd: HashMap<String, String>) {
         let mut told = Vec::new();
         {
-            let known = &mut self.known().odd;
+            let known = &mut self.lock_state().odd;
             known.retain(|mover, (_, was_told)| {
                 let stays = odd.contains_key(mover);
                 if !stays && *was_told {
@@ -73,18 +73,24 @@ impl FleetManager {
         }
         for (mover, reason) in told {
             if !reason.is_empty() {
-                self.say(format!("{mover} is left out: {reason}"));
+                self.notify_user(format!("{mover} is left out: {reason}"));
             }
-            self.tell_left_out(mover, reason, ODD_FOR);
+            self.notify_quarantine(mover, reason, ODD_FOR);
         }
     }
 
-    fn tell_left_out(self: &Arc<Self>, mover: String, reason: String, time: Duration) {
+    fn notify_quarantine(self: &Arc<Self>, mover: String, reason: String, time: Duration) {
         let manager = Arc::clone(self);
         tokio::spawn(async move {
             let for_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
             // It is for people only.
-            let _ = ask(&manager.bus, &mover, &MoverRequest::LeftOut { reason, for_ms }, HEARD_WITHIN).await;
+            let _ = send_mover_request(
+                &manager.bus,
+                &mover,
+                &MoverRequest::LeftOut { reason, for_ms },
+                HEARD_WITHIN,
+            )
+            .await;
         });
     }
 }

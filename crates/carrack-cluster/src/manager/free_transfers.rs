@@ -8,13 +8,13 @@ use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
 use carrack_plan::fleet::{
-    ManagerOwnedTransfer, SelectedIntakeTransfers, TransferCandidate, WaitingTransfer, intake, room,
+    ManagerOwnedTransfer, SelectedIntakeTransfers, TransferCandidate, WaitingTransfer, room, select_transfers,
 };
 use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::wait_reasons::nobody;
+use super::wait_reasons::no_mover_reason;
 use super::{FleetManager, ManagedTransfer, ManagerFleetState, transfer_task};
 use crate::transfer_lease::{SharedManagerLeaseTerm, TransferManagerLease};
 use crate::transfer_records::{MoverRecord, TransferRecord, TransferState, now_ms};
@@ -44,13 +44,14 @@ struct WaitingTransferIntake {
 impl FleetManager {
     /// Takes transfers without an owner whose turn has come: of all waiting ones (`looks`), or of those next
     /// in line.
-    pub(super) async fn take_free(
+    pub(super) async fn take_unowned_transfers(
         self: &Arc<Self>,
         owning: &mut JoinSet<String>,
         stop: &watch::Receiver<bool>,
         looks: bool,
     ) {
-        let WaitingTransferIntake { take, reasons } = if looks { self.free() } else { self.in_line() };
+        let WaitingTransferIntake { take, reasons } =
+            if looks { self.select_unowned() } else { self.pop_next_in_line() };
         for (id, reason) in reasons {
             let updated = self.transfers.update(&id, |record| {
                 if record.state == TransferState::Queued && record.manager.is_empty() {
@@ -66,7 +67,7 @@ impl FleetManager {
             // Another manager may be faster, or NATS away: the next look shows it.
             let Ok(Some(lease)) = lease else { continue };
             let wanted = Arc::new(AtomicU32::new(0));
-            self.take(&id, Arc::clone(&wanted), lease.term());
+            self.add_owned(&id, Arc::clone(&wanted), lease.term());
             let (manager, stop) = (Arc::clone(self), stop.clone());
             owning.spawn(async move {
                 transfer_task::run(manager, lease, wanted, stop).await;
@@ -75,12 +76,12 @@ impl FleetManager {
         }
     }
 
-    fn take(&self, transfer: &str, wanted: Arc<AtomicU32>, term: SharedManagerLeaseTerm) {
-        let mut known = self.known();
+    fn add_owned(&self, transfer: &str, wanted: Arc<AtomicU32>, term: SharedManagerLeaseTerm) {
+        let mut known = self.lock_state();
         let record = known.records.get(transfer);
         let user = record.map(|record| record.user.clone()).unwrap_or_default();
-        if let Some(waiting) = record.map(waiting) {
-            self.ranks().began(&waiting, now_ms());
+        if let Some(waiting) = record.map(to_waiting_transfer) {
+            self.ranks().record_start(&waiting, now_ms());
         }
         known
             .owned
@@ -88,19 +89,19 @@ impl FleetManager {
     }
 
     /// Records that a transfer is no longer this manager's.
-    pub(super) fn put_down(&self, transfer: &str) {
-        let mut known = self.known();
+    pub(super) fn remove_owned(&self, transfer: &str) {
+        let mut known = self.lock_state();
         known.stuck.remove(transfer);
         if let Some(owned) = known.owned.remove(transfer) {
-            self.ranks().used(&owned.user, owned.since.elapsed().as_secs_f64(), now_ms());
+            self.ranks().record_use(&owned.user, owned.since.elapsed().as_secs_f64(), now_ms());
         }
     }
 
     /// Returns transfers of the line, as many as there is room for.
-    fn in_line(&self) -> WaitingTransferIntake {
-        let (movers, leased) = (self.movers.all(), self.leased());
-        let mut known = self.known();
-        let room = room((places(&movers), leased.len()), &known.owned_transfers());
+    fn pop_next_in_line(&self) -> WaitingTransferIntake {
+        let (movers, leased) = (self.movers.all(), self.leased_transfers());
+        let mut known = self.lock_state();
+        let room = room((pair_capacity(&movers), leased.len()), &known.owned_transfers());
         let mut free = WaitingTransferIntake::default();
         while free.take.len() < room
             && let Some(id) = known.line.pop_front()
@@ -115,14 +116,14 @@ impl FleetManager {
     }
 
     /// Returns the transfers with a known lease.
-    fn leased(&self) -> HashSet<String> {
+    fn leased_transfers(&self) -> HashSet<String> {
         let leases = self.leases.all().into_iter().map(|(id, _)| id);
         leases.filter(|id| id.len() == 16 && is_prefix(id)).collect()
     }
 
-    fn free(&self) -> WaitingTransferIntake {
-        let (movers, leased) = (self.movers.all(), self.leased());
-        let mut known = self.known();
+    fn select_unowned(&self) -> WaitingTransferIntake {
+        let (movers, leased) = (self.movers.all(), self.leased_transfers());
+        let mut known = self.lock_state();
         let now_ms = now_ms();
         let mut free = WaitingTransferIntake::default();
         let mut candidates = Vec::new();
@@ -132,13 +133,13 @@ impl FleetManager {
             }
             // A transfer that was begun, or that needs clearing after a cancel.
             let is_begun = matches!(record.state, TransferState::Running | TransferState::Cancelled);
-            let is_wanted =
-                record.state == TransferState::Queued && !is_left(record, &self.options.near, now_ms);
+            let is_wanted = record.state == TransferState::Queued
+                && !is_reserved_for_nearer(record, &self.options.near, now_ms);
             if !is_begun && !is_wanted {
                 continue;
             }
-            match lacks_mover(record, &movers).filter(|_| !is_begun) {
-                None => candidates.push(TransferCandidate { waiting: waiting(record), is_begun }),
+            match missing_mover_reason(record, &movers).filter(|_| !is_begun) {
+                None => candidates.push(TransferCandidate { waiting: to_waiting_transfer(record), is_begun }),
                 Some(reason) if record.waits_for != reason && free.reasons.len() < REASONS_AT_ONCE => {
                     free.reasons.push((record.id.clone(), reason));
                 }
@@ -146,9 +147,9 @@ impl FleetManager {
             }
         }
         let owned = known.owned_transfers();
-        let places = (places(&movers), leased.len());
+        let places = (pair_capacity(&movers), leased.len());
         let SelectedIntakeTransfers { take, line } =
-            intake(&self.ranks(), now_ms, places, &owned, &candidates);
+            select_transfers(&self.ranks(), now_ms, places, &owned, &candidates);
         free.take = take.into_iter().map(str::to_owned).collect();
         let line = line.into_iter().map(str::to_owned).collect();
         known.line = line;
@@ -164,7 +165,10 @@ impl ManagerFleetState {
             .iter()
             .map(|(id, owned)| ManagerOwnedTransfer {
                 account: &owned.user,
-                priority: self.records.get(id).map_or(u8::MAX, |record| waiting(record).level(now_ms())),
+                priority: self
+                    .records
+                    .get(id)
+                    .map_or(u8::MAX, |record| to_waiting_transfer(record).level(now_ms())),
                 is_stuck: self.stuck.contains(id),
                 has_pairs: served.contains(&**id),
             })
@@ -173,13 +177,13 @@ impl ManagerFleetState {
 }
 
 /// Returns true while managers nearer to the source have the first chance.
-fn is_left(record: &TransferRecord, near: &[String], now_ms: u64) -> bool {
+fn is_reserved_for_nearer(record: &TransferRecord, near: &[String], now_ms: u64) -> bool {
     let is_near = near.is_empty() || near.contains(&record.submission.source.site);
     !is_near && now_ms < record.submitted_ms + LEFT_TO_NEAR.as_millis() as u64
 }
 
 /// Returns a transfer's data for the ranking of waiting transfers.
-pub(super) fn waiting(record: &TransferRecord) -> WaitingTransfer<'_> {
+pub(super) fn to_waiting_transfer(record: &TransferRecord) -> WaitingTransfer<'_> {
     WaitingTransfer {
         id: &record.id,
         account: &record.user,
@@ -191,17 +195,17 @@ pub(super) fn waiting(record: &TransferRecord) -> WaitingTransfer<'_> {
 }
 
 /// Returns the reason if no mover reaches the path at one of its sites: there is no need to look at it yet.
-fn lacks_mover(record: &TransferRecord, movers: &[Arc<MoverRecord>]) -> Option<String> {
+fn missing_mover_reason(record: &TransferRecord, movers: &[Arc<MoverRecord>]) -> Option<String> {
     let submission = &record.submission;
     let lacking = [&submission.source, &submission.destination]
         .into_iter()
-        .find(|end| !movers.iter().any(|mover| mover.reaches(&end.site, &end.path)))?;
+        .find(|end| !movers.iter().any(|mover| mover.can_access(&end.site, &end.path)))?;
     let somebody_is_there = movers.iter().any(|mover| mover.site == lacking.site);
-    Some(nobody(&lacking.site, &lacking.path, somebody_is_there))
+    Some(no_mover_reason(&lacking.site, &lacking.path, somebody_is_there))
 }
 
 /// Returns the number of pairs that all movers take together.
-fn places(movers: &[Arc<MoverRecord>]) -> usize {
+fn pair_capacity(movers: &[Arc<MoverRecord>]) -> usize {
     movers.iter().map(|mover| mover.pairs_max as usize).sum::<usize>() / 2
 }
 
@@ -231,7 +235,7 @@ mod tests {
             (&[], 10_000, false),
         ] {
             let near: Vec<String> = near.iter().map(|&site| site.to_owned()).collect();
-            assert_eq!(is_left(&record, &near, now_ms), left, "{near:?} at {now_ms}");
+            assert_eq!(is_reserved_for_nearer(&record, &near, now_ms), left, "{near:?} at {now_ms}");
         }
     }
 }

@@ -44,11 +44,11 @@ impl TransferLogSubscriptions {
     /// # Errors
     /// If NATS refuses, or does not answer. Later interruptions are waited out.
     pub async fn start(bus: &NatsBus) -> Result<TransferLogSubscriptions, BusError> {
-        let (stream, prefix) = (bus.names().log(), bus.names().log_of(""));
+        let (stream, prefix) = (bus.names().log_stream(), bus.names().log_subject(""));
         let found = bus.context().get_stream(&stream).await;
-        let found = found.map_err(|error| bus.away(&stream, &error))?;
+        let found = found.map_err(|error| bus.no_answer_error(&stream, &error))?;
         let begin = TailStart::Message(found.cached_info().state.last_sequence + 1);
-        let mut tail = NatsStreamFollower::open(bus, stream, bus.names().log_of("*"), begin).await?;
+        let mut tail = NatsStreamFollower::open(bus, stream, bus.names().log_subject("*"), begin).await?;
         let subscribers: Arc<Subscribers> = Arc::default();
         let dispatching = Arc::clone(&subscribers);
         let task = tokio::spawn(async move {

@@ -42,14 +42,14 @@ use crate::mover::UserMessageCallback;
 use crate::pairs::{MoverPairKey, MoverPairRecord, PairAssignmentStore, PairFilter, PairRecordChange};
 use crate::registry::MoverTable;
 use crate::sharing::site;
-use crate::startup_retry::patiently;
+use crate::startup_retry::retry_at_startup;
 use crate::transfer_lease::{
     MANAGER, RENEW_EVERY, SharedManagerLeaseTerm, TransferLeaseTable, TransferManagerLease,
 };
 use crate::transfer_records::{TransferRecord, TransferState};
 use crate::transfers::{FindError, TransferStore};
 use crate::unique_ids;
-use eligible_movers::odd_of_all;
+use eligible_movers::storage_mismatches;
 use log_dispatcher::TransferLogSubscriptions;
 use obsolete_records::ObsoleteRecordSweeper;
 use open_transfers::ManagerOpenTransfers;
@@ -162,7 +162,8 @@ enum ManagerExit {
 ///
 /// If it could not begin.
 pub async fn run(options: ManagerOptions, mut stop: watch::Receiver<bool>) -> Result<(), BusError> {
-    let bus = patiently(&options.say, BusError::may_pass, || NatsBus::connect(&options.bus)).await?;
+    let bus =
+        retry_at_startup(&options.say, BusError::is_transient, || NatsBus::connect(&options.bus)).await?;
     let say = Arc::clone(&options.say);
     let mut has_begun = false;
     loop {
@@ -190,19 +191,19 @@ async fn manage(
     stop: &mut watch::Receiver<bool>,
     has_begun: &mut bool,
 ) -> Result<ManagerExit, BusError> {
-    let begun = patiently(&options.say, BusError::may_pass, || FleetManager::begin(bus, options));
+    let begun = retry_at_startup(&options.say, BusError::is_transient, || FleetManager::begin(bus, options));
     let (manager, prepared) = begun.await?;
-    let made = bus.made_at().await?;
-    prepared.warning.iter().for_each(|warning| manager.say(warning.clone()));
-    manager.say(format!("{} at {}, {} copies", manager.id, manager.bus.server(), prepared.replicas));
+    let made = bus.stream_creation_times().await?;
+    prepared.warning.iter().for_each(|warning| manager.notify_user(warning.clone()));
+    manager.notify_user(format!("{} at {}, {} copies", manager.id, manager.bus.server(), prepared.replicas));
     let mut records = Box::pin(manager.transfers.watch_wanted(is_open).await?);
     let mut pairs = Box::pin(manager.pairs.watch(PairFilter::Everybody).await?);
     *has_begun = true;
     let (mut movers, mut leases) = (manager.movers.changes(), manager.leases.changes());
-    let mut emptied = std::pin::pin!(bus.emptied(made));
+    let mut emptied = std::pin::pin!(bus.wait_until_streams_recreated(made));
     let sweeper = ObsoleteRecordSweeper::new(bus, &manager.transfers, &manager.pairs, options);
-    let mut sweeping = std::pin::pin!(sweeper.run(|text| manager.say(text)));
-    let mut presence = std::pin::pin!(manager.be_present());
+    let mut sweeping = std::pin::pin!(sweeper.run(|text| manager.notify_user(text)));
+    let mut presence = std::pin::pin!(manager.maintain_presence_lease());
     let (put_down, told) = watch::channel(false);
     let mut sharing = start_meta_servers(bus, &manager.id, options, &told);
     let mut owning: JoinSet<String> = JoinSet::new();
@@ -211,9 +212,9 @@ async fn manage(
     let mut look_at = Instant::now();
     let end = loop {
         tokio::select! {
-            Some(change) = records.next() => manager.known().records.follow(change),
-            Some(change) = pairs.next() => manager.known().follow_pair(change),
-            Some(ended) = owning.join_next() => ended.iter().for_each(|transfer| manager.put_down(transfer)),
+            Some(change) = records.next() => manager.lock_state().records.apply_change(change),
+            Some(change) = pairs.next() => manager.lock_state().apply_pair_change(change),
+            Some(ended) = owning.join_next() => ended.iter().for_each(|transfer| manager.remove_owned(transfer)),
             _ = movers.changed() => {}
             _ = leases.changed() => {}
             () = manager.changed.notified() => {}
@@ -230,22 +231,22 @@ async fn manage(
         // Changes that arrive together are handled in one round.
         tokio::time::sleep(GATHERS_FOR).await;
         while let Some(ended) = owning.try_join_next() {
-            ended.iter().for_each(|transfer| manager.put_down(transfer));
+            ended.iter().for_each(|transfer| manager.remove_owned(transfer));
         }
         while let Some(Some(change)) = records.next().now_or_never() {
-            manager.known().records.follow(change);
+            manager.lock_state().records.apply_change(change);
         }
         while let Some(Some(change)) = pairs.next().now_or_never() {
-            manager.known().follow_pair(change);
+            manager.lock_state().apply_pair_change(change);
         }
         let began = Instant::now();
         let looks = look_at <= began;
-        manager.take_free(&mut owning, &told, looks).await;
+        manager.take_unowned_transfers(&mut owning, &told, looks).await;
         if looks {
             look_at = began + free_transfers::LOOK_EVERY.max(began.elapsed() * free_transfers::LOOKS_ONE_OF);
         }
         manager.deal_pairs().await;
-        manager.clear_phantoms().await;
+        manager.remove_orphaned_pairs().await;
     };
     let _ = put_down.send(true);
     let put_down = async {
@@ -272,7 +273,7 @@ fn start_meta_servers(
 }
 
 impl ManagerFleetState {
-    fn follow_pair(&mut self, change: PairRecordChange) {
+    fn apply_pair_change(&mut self, change: PairRecordChange) {
         match change {
             PairRecordChange::All(all) => {
                 self.pairs = all.into_iter().map(|pair| (MoverPairKey::of(&pair), pair)).collect();
@@ -294,7 +295,7 @@ impl FleetManager {
         bus: &NatsBus,
         options: &ManagerOptions,
     ) -> Result<(Arc<FleetManager>, BusPreparationResult), BusError> {
-        let prepared = bus.prepare(options.replicas).await?;
+        let prepared = bus.create_missing_streams(options.replicas).await?;
         let manager = FleetManager {
             id: format!("{MANAGER}{}", &unique_ids::new_id()[..8]),
             transfers: TransferStore::open(bus).await?,
@@ -315,10 +316,10 @@ impl FleetManager {
     }
 
     /// Announces the manager as long as it runs, by a lease of its own name.
-    async fn be_present(&self) {
+    async fn maintain_presence_lease(&self) {
         loop {
             if let Ok(Some(mut lease)) = TransferManagerLease::acquire(&self.bus, &self.id, &self.id).await {
-                while lease.is_sure() {
+                while lease.is_certainly_held() {
                     tokio::time::sleep(RENEW_EVERY).await;
                     // A lost lease is acquired again.
                     let _ = lease.renew().await;
@@ -328,11 +329,11 @@ impl FleetManager {
         }
     }
 
-    fn say(&self, text: String) {
+    fn notify_user(&self, text: String) {
         (self.options.say)(text);
     }
 
-    fn known(&self) -> MutexGuard<'_, ManagerFleetState> {
+    fn lock_state(&self) -> MutexGuard<'_, ManagerFleetState> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -352,17 +353,17 @@ impl FleetManager {
     /// Changes the pairs of its transfers to their shares.
     async fn deal_pairs(self: &Arc<Self>) {
         let (fleet, MoverPairClaims { claims, odd, unserved }, present) = {
-            let (movers, known) = (self.movers.all(), self.known());
-            let lately = self.movers.lately();
-            self.health().keep(|id| lately.iter().any(|mover| mover.id == id));
+            let (movers, known) = (self.movers.all(), self.lock_state());
+            let lately = self.movers.recent_movers();
+            self.health().retain_movers(|id| lately.iter().any(|mover| mover.id == id));
             let fleet = planning_input::fleet(&movers);
             let mut claims = planning_input::claims(&known, &movers, &self.health(), self.now());
-            claims.odd.extend(odd_of_all(&movers));
+            claims.odd.extend(storage_mismatches(&movers));
             // Pairs of finished transfers occupy no place.
             let present = known.pairs.values().filter(|pair| known.records.has(&pair.transfer));
             (fleet, claims, present.cloned().map(AssignedMoverPair::from).collect::<Vec<_>>())
         };
-        self.tell_odd(odd);
+        self.notify_storage_mismatches(odd);
         let shares = shares(&fleet, &claims, &self.options.limits);
         let MoverPairChanges { add, drop } = assign(&fleet, &claims, &shares, &present);
         // Pairs of other managers' transfers are not this manager's to drop.
@@ -372,26 +373,26 @@ impl FleetManager {
         let drop = drop.map(async |pair| {
             let key = MoverPairKey { source: pair.source, transfer: pair.transfer, number: pair.number };
             if self.pairs.remove(&key).await.is_ok() {
-                self.known().pairs.remove(&key);
+                self.lock_state().pairs.remove(&key);
             }
         });
         join_all(drop).await;
         let add = add.into_iter().map(async |pair| {
             let pair = MoverPairRecord::from(pair);
             if self.pairs.put(&pair).await.is_ok() {
-                self.known().pairs.insert(MoverPairKey::of(&pair), pair);
+                self.lock_state().pairs.insert(MoverPairKey::of(&pair), pair);
             }
         });
         join_all(add).await;
-        self.known().note_waits(&fleet, &claims, &shares, &self.options.limits, &unserved);
+        self.lock_state().record_wait_reasons(&fleet, &claims, &shares, &self.options.limits, &unserved);
     }
 
     /// Removes pairs of transfers that are over, or unknown.
-    async fn clear_phantoms(&self) {
+    async fn remove_orphaned_pairs(&self) {
         let old = {
             let now = self.now();
-            let ManagerFleetState { pairs, records, phantoms, .. } = &mut *self.known();
-            phantoms.look(now, pairs.keys().filter(|key| !records.has(&key.transfer)))
+            let ManagerFleetState { pairs, records, phantoms, .. } = &mut *self.lock_state();
+            phantoms.find_long_orphaned(now, pairs.keys().filter(|key| !records.has(&key.transfer)))
         };
         for key in old {
             // The watch may lag, so the record itself is read.
@@ -400,7 +401,7 @@ impl FleetManager {
                 Err(error) => matches!(error, FindError::Unknown(_)),
             };
             if is_over && self.pairs.remove(&key).await.is_ok() {
-                self.known().pairs.remove(&key);
+                self.lock_state().pairs.remove(&key);
             }
         }
     }
@@ -409,7 +410,7 @@ impl FleetManager {
 impl ManagerFleetState {
     /// Returns the number of pairs that the owner wants for a transfer. For transfers of other managers it is
     /// in the record.
-    fn wanted(&self, record: &TransferRecord) -> u32 {
+    fn wanted_pairs(&self, record: &TransferRecord) -> u32 {
         match self.owned.get(&record.id) {
             Some(owned) => owned.wanted.load(Relaxed),
             None if record.state == TransferState::Running => record.tally.pairs_wanted.max(1),

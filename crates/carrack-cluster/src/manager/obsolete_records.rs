@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt};
 
 use crate::bus::NatsBus;
-use crate::destination_leftovers::{ClearedLeftovers, clear_known};
+use crate::destination_leftovers::{ClearedLeftovers, clear_surveyed_leftovers};
 use crate::error::BusError;
 use crate::log::FleetTransferLog;
 use crate::manager::ManagerOptions;
@@ -93,26 +93,27 @@ impl ObsoleteRecordSweeper {
 
     async fn sweep(&mut self) -> Result<SweepResult, BusError> {
         // In this order: a new transfer has a record before it has work.
-        let with_work = self.with_work().await?;
-        let placed = self.transfers.placed().await?;
-        let known = self.transfers.survey().await?;
+        let with_work = self.transfers_with_data().await?;
+        let placed = self.transfers.submission_order_ids().await?;
+        let known = self.transfers.summarize_all().await?;
         let needless =
             with_work.iter().filter(|id| known.get(*id).is_none_or(|brief| is_over_for(brief, LATE)));
         let unknown = placed.iter().filter(|id| !known.contains_key(*id));
         let suspects: HashSet<String> = needless.chain(unknown).cloned().collect();
         for id in suspects.intersection(&self.suspects) {
-            self.clear(id).await?;
+            self.remove_transfer_data(id).await?;
             if !known.contains_key(id) && placed.contains(id) {
-                self.transfers.take_place(id).await?;
+                self.transfers.remove_from_order(id).await?;
             }
         }
         self.suspects = suspects;
-        self.give_places(&known, &placed).await?;
-        let cleared = clear_known(&self.bus, &self.transfers, &known, self.keep_leftovers).await?;
+        self.add_missing_to_order(&known, &placed).await?;
+        let cleared =
+            clear_surveyed_leftovers(&self.bus, &self.transfers, &known, self.keep_leftovers).await?;
         let mut forgotten = 0;
         for (id, brief) in &known {
             if is_over_for(brief, self.keep_history) {
-                self.clear(id).await?;
+                self.remove_transfer_data(id).await?;
                 self.transfers.forget(id).await?;
                 forgotten += 1;
             }
@@ -122,7 +123,7 @@ impl ObsoleteRecordSweeper {
 
     /// Adds transfers to the order of submission that are missing from it: submitted before the order
     /// existed, or lost.
-    async fn give_places(
+    async fn add_missing_to_order(
         &self,
         known: &HashMap<String, Option<TransferCleanupFacts>>,
         placed: &HashSet<String>,
@@ -132,35 +133,38 @@ impl ObsoleteRecordSweeper {
         let mut lacking: Vec<(u64, String)> = lacking.collect();
         lacking.sort();
         for (submitted_ms, id) in lacking {
-            self.transfers.give_place(&id, submitted_ms).await?;
+            self.transfers.add_to_order(&id, submitted_ms).await?;
         }
         Ok(())
     }
 
-    async fn clear(&self, id: &str) -> Result<(), BusError> {
+    async fn remove_transfer_data(&self, id: &str) -> Result<(), BusError> {
         self.pairs.remove_all(id).await?;
         TransferWorkStream::open(&self.bus, id).await?.remove().await?;
         FleetTransferLog::open(&self.bus, id)?.remove().await
     }
 
     /// Returns the transfers with data in the streams, or in the pairs' bucket.
-    async fn with_work(&self) -> Result<HashSet<String>, BusError> {
+    async fn transfers_with_data(&self) -> Result<HashSet<String>, BusError> {
         let names = self.bus.names();
-        let (work, log) = (names.work(), names.log());
+        let (work, log) = (names.work_stream(), names.log_stream());
         let mut found: HashSet<String> = HashSet::new();
         // Large files have many subjects, and never without a scan's subject.
         for (stream, filter, prefix) in [
-            (&work, names.work_of_all("scan"), names.work_prefix()),
-            (&work, names.work_of_all("chunk.*"), names.work_prefix()),
-            (&work, names.work_of_all("dirs"), names.work_prefix()),
-            (&log, names.log_of("*"), names.log_of("")),
+            (&work, names.work_subjects_ending("scan"), names.work_prefix()),
+            (&work, names.work_subjects_ending("chunk.*"), names.work_prefix()),
+            (&work, names.work_subjects_ending("dirs"), names.work_prefix()),
+            (&log, names.log_subject("*"), names.log_subject("")),
         ] {
-            found.extend(self.ids_beneath(stream, &filter, &prefix).await?);
+            found.extend(self.transfer_ids_in_subjects(stream, &filter, &prefix).await?);
         }
         let stream = self.bus.context().get_stream_no_info(&work).await;
         let stream = stream.map_err(|error| BusError::refused(&work, &error))?;
-        let consumers: Vec<String> =
-            stream.consumer_names().try_collect().await.map_err(|error| BusError::away(&work, &error))?;
+        let consumers: Vec<String> = stream
+            .consumer_names()
+            .try_collect()
+            .await
+            .map_err(|error| BusError::no_answer(&work, &error))?;
         found.extend(consumers.iter().filter_map(|name| Some(name.split_once('_')?.0.to_owned())));
         found.extend(self.pairs.list(PairFilter::Everybody).await?.into_iter().map(|pair| pair.transfer));
         // Foreign data is not carrack's to remove.
@@ -168,14 +172,19 @@ impl ObsoleteRecordSweeper {
         Ok(found)
     }
 
-    async fn ids_beneath(&self, stream: &str, filter: &str, prefix: &str) -> Result<Vec<String>, BusError> {
+    async fn transfer_ids_in_subjects(
+        &self,
+        stream: &str,
+        filter: &str,
+        prefix: &str,
+    ) -> Result<Vec<String>, BusError> {
         let there = self.bus.context().get_stream_no_info(stream).await;
-        let there = there.map_err(|error| self.bus.away(stream, &error))?;
+        let there = there.map_err(|error| self.bus.no_answer_error(stream, &error))?;
         let subjects = there.info_with_subjects(filter).await;
-        let mut subjects = subjects.map_err(|error| self.bus.away(stream, &error))?;
+        let mut subjects = subjects.map_err(|error| self.bus.no_answer_error(stream, &error))?;
         let mut ids = Vec::new();
         while let Some(subject) = subjects.next().await {
-            let (subject, _) = subject.map_err(|error| self.bus.away(stream, &error))?;
+            let (subject, _) = subject.map_err(|error| self.bus.no_answer_error(stream, &error))?;
             let rest = subject.strip_prefix(prefix).unwrap_or_default();
             ids.push(rest.split('.').next().unwrap_or_default().to_owned());
         }

@@ -15,7 +15,7 @@ pub(super) struct ManagerOpenTransfers {
 }
 
 impl ManagerOpenTransfers {
-    pub fn follow(&mut self, change: TransferRecordWatchEvent) {
+    pub fn apply_change(&mut self, change: TransferRecordWatchEvent) {
         match change {
             TransferRecordWatchEvent::All(all) => {
                 *self = ManagerOpenTransfers::default();
@@ -51,13 +51,13 @@ impl ManagerOpenTransfers {
     }
 
     /// Returns those with a leg, or in another state than queued.
-    pub fn begun(&self) -> impl Iterator<Item = &TransferRecord> {
+    pub fn started_transfers(&self) -> impl Iterator<Item = &TransferRecord> {
         self.begun.values().map(|record| &**record)
     }
 
     /// Returns all of them.
     pub fn all(&self) -> impl Iterator<Item = &TransferRecord> {
-        self.begun().chain(self.waiting.values().map(|record| &**record))
+        self.started_transfers().chain(self.waiting.values().map(|record| &**record))
     }
 }
 
@@ -73,18 +73,18 @@ mod tests {
     }
 
     fn begun(open: &ManagerOpenTransfers) -> Vec<String> {
-        open.begun().map(|record| record.id.clone()).collect()
+        open.started_transfers().map(|record| record.id.clone()).collect()
     }
 
     #[test]
     fn each_is_in_one_place_and_leaves_when_it_is_over() {
         let mut open = ManagerOpenTransfers::default();
-        open.follow(TransferRecordWatchEvent::All(vec![record("1"), record("2")]));
+        open.apply_change(TransferRecordWatchEvent::All(vec![record("1"), record("2")]));
         assert_eq!((open.all().count(), begun(&open)), (2, Vec::<String>::new()));
         let leg = Some(ResolvedTransferPaths { source: "/x".into(), sink: "/y".into(), only: None });
-        open.follow(TransferRecordWatchEvent::Put(Box::new(TransferRecord { leg, ..record("1") })));
+        open.apply_change(TransferRecordWatchEvent::Put(Box::new(TransferRecord { leg, ..record("1") })));
         assert_eq!((open.all().count(), begun(&open)), (2, vec!["1".to_owned()]));
-        open.follow(TransferRecordWatchEvent::Put(Box::new(TransferRecord {
+        open.apply_change(TransferRecordWatchEvent::Put(Box::new(TransferRecord {
             state: TransferState::Cancelled,
             ..record("2")
         })));
@@ -92,15 +92,15 @@ mod tests {
         assert!(open.has("2") && begun(&open).len() == 2);
         for id in ["1", "2"] {
             let (state, ended_ms) = (TransferState::Cancelled, Some(7));
-            open.follow(TransferRecordWatchEvent::Put(Box::new(TransferRecord {
+            open.apply_change(TransferRecordWatchEvent::Put(Box::new(TransferRecord {
                 state,
                 ended_ms,
                 ..record(id)
             })));
         }
         assert_eq!((open.has("1"), open.all().count()), (false, 0));
-        open.follow(TransferRecordWatchEvent::Put(Box::new(record("3"))));
-        open.follow(TransferRecordWatchEvent::Gone("3".to_owned()));
+        open.apply_change(TransferRecordWatchEvent::Put(Box::new(record("3"))));
+        open.apply_change(TransferRecordWatchEvent::Gone("3".to_owned()));
         assert_eq!(open.all().count(), 0);
     }
 }

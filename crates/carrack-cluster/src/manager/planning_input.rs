@@ -7,8 +7,8 @@ use std::time::Duration;
 use carrack_plan::fleet::{FleetMover, MoverHealth, TransferPairDemand};
 
 use super::ManagerFleetState;
-use super::eligible_movers::{TransferEndRole, end};
-use super::free_transfers::waiting;
+use super::eligible_movers::{TransferEndRole, eligible_movers};
+use super::free_transfers::to_waiting_transfer;
 use crate::transfer_records::{MoverAvailability, MoverRecord, TransferRecord, now_ms};
 
 /// The transfers' claims, and the movers that can't serve them.
@@ -41,12 +41,12 @@ pub(super) fn claims(
     now: Duration,
 ) -> MoverPairClaims {
     let mut records: Vec<&TransferRecord> =
-        known.records.begun().filter(|record| record.leg.is_some()).collect();
+        known.records.started_transfers().filter(|record| record.leg.is_some()).collect();
     records.sort_by(|a, b| (a.submitted_ms, &a.id).cmp(&(b.submitted_ms, &b.id)));
     let mut all = MoverPairClaims::default();
     for record in records {
-        let wanted = known.wanted(record);
-        let is_mine = known.owned.get(&record.id).is_some_and(|owned| owned.term.is_sure());
+        let wanted = known.wanted_pairs(record);
+        let is_mine = known.owned.get(&record.id).is_some_and(|owned| owned.term.is_certainly_held());
         let Some(leg) = record.leg.as_ref().filter(|_| wanted > 0 || is_mine) else { continue };
         let submission = &record.submission;
         let (source_site, sink_site) = (&submission.source.site, &submission.destination.site);
@@ -54,7 +54,7 @@ pub(super) fn claims(
             (TransferEndRole::Source, source_site, &leg.source),
             (TransferEndRole::Sink, sink_site, &leg.sink),
         ]
-        .map(|(which, site, path)| end(movers, health, now, &record.id, (which, site, path)));
+        .map(|(which, site, path)| eligible_movers(movers, health, now, &record.id, (which, site, path)));
         for end in &ends {
             all.odd.extend(end.odd.clone());
             if let Some(why) = [&end.at_odds, &end.ill].into_iter().find(|why| !why.is_empty()) {
@@ -66,7 +66,7 @@ pub(super) fn claims(
             transfer: record.id.clone(),
             submitted_ms: record.submitted_ms,
             // The priority rises as the deadline comes nearer.
-            priority: waiting(record).level(now_ms()),
+            priority: to_waiting_transfer(record).level(now_ms()),
             user: record.user.clone(),
             source_site: source_site.clone(),
             sink_site: sink_site.clone(),

@@ -11,7 +11,7 @@ pub(super) struct LatestMoverPairReports(BTreeMap<(String, u32), MoverSessionRec
 
 impl LatestMoverPairReports {
     /// Records a pair's report; a pair without a connection has none of these values.
-    pub fn report(&mut self, report: &MoverPairReport) {
+    pub fn record_report(&mut self, report: &MoverPairReport) {
         if report.transport.is_empty() {
             return;
         }
@@ -26,7 +26,7 @@ impl LatestMoverPairReports {
     }
 
     /// Returns the sessions whose pairs work now, [`SESSIONS_KEPT`] at most.
-    pub fn at_work(&mut self, works: impl Fn(&(String, u32)) -> bool) -> Vec<MoverSessionRecord> {
+    pub fn working_sessions(&mut self, works: impl Fn(&(String, u32)) -> bool) -> Vec<MoverSessionRecord> {
         self.0.retain(|pair, _| works(pair));
         self.0.values().take(SESSIONS_KEPT).cloned().collect()
     }
@@ -49,14 +49,14 @@ mod tests {
     #[test]
     fn sessions_are_listed_while_they_report_and_once_connected() {
         let mut sessions = LatestMoverPairReports::default();
-        sessions.report(&MoverPairReport::new("m1", 0));
-        assert_eq!(sessions.at_work(|_| true), []);
-        sessions.report(&connected(0));
-        sessions.report(&connected(1));
-        sessions.report(&MoverPairReport { readers: 8, ..connected(1) });
-        let found = sessions.at_work(|(_, pair)| *pair > 0);
+        sessions.record_report(&MoverPairReport::new("m1", 0));
+        assert_eq!(sessions.working_sessions(|_| true), []);
+        sessions.record_report(&connected(0));
+        sessions.record_report(&connected(1));
+        sessions.record_report(&MoverPairReport { readers: 8, ..connected(1) });
+        let found = sessions.working_sessions(|(_, pair)| *pair > 0);
         assert_eq!(found.iter().map(|session| session.readers).collect::<Vec<_>>(), [8]);
-        (0..100).for_each(|pair| sessions.report(&connected(pair)));
-        assert_eq!(sessions.at_work(|_| true).len(), SESSIONS_KEPT);
+        (0..100).for_each(|pair| sessions.record_report(&connected(pair)));
+        assert_eq!(sessions.working_sessions(|_| true).len(), SESSIONS_KEPT);
     }
 }

@@ -23,30 +23,34 @@ pub(super) struct TransferLogTotals {
 
 impl TransferLogTotals {
     /// Adds an entry of the log.
-    pub fn enter(&mut self, entry: TransferLogEntry) {
+    pub fn add_entry(&mut self, entry: TransferLogEntry) {
         match entry {
             TransferLogEntry::ScanDone { attempt, failures, skipped, skipped_entries, .. } => {
                 if attempt >= self.attempt {
                     (self.attempt, self.skipped) = (attempt, (skipped, skipped_entries));
                 }
-                self.note(failures);
+                self.add_failures(failures);
             }
             TransferLogEntry::ChunkDone(done) => {
-                self.note(done.failures);
-                self.moved.told_by_source(&done.session, done.session_bytes);
+                self.add_failures(done.failures);
+                self.moved.record_source_bytes(&done.session, done.session_bytes);
             }
-            TransferLogEntry::FileFinished { failure, .. } => self.note(failure.into_iter().collect()),
+            TransferLogEntry::FileFinished { failure, .. } => {
+                self.add_failures(failure.into_iter().collect())
+            }
             TransferLogEntry::Deleted(deleted) => {
                 self.undeleted = Some(deleted.stays);
-                self.note(deleted.failures);
+                self.add_failures(deleted.failures);
             }
-            TransferLogEntry::Closed { failures, .. } => self.note(failures),
+            TransferLogEntry::Closed { failures, .. } => self.add_failures(failures),
             TransferLogEntry::Lost { losses, .. } => self.losses.add(losses),
             TransferLogEntry::Moved { bytes, session, session_bytes, .. } => {
                 self.moved.add(bytes);
-                self.moved.told_by_source(&session, session_bytes);
+                self.moved.record_source_bytes(&session, session_bytes);
             }
-            TransferLogEntry::Received { session, bytes, .. } => self.moved.told_by_sink(&session, bytes),
+            TransferLogEntry::Received { session, bytes, .. } => {
+                self.moved.record_sink_bytes(&session, bytes)
+            }
             TransferLogEntry::ScanFailed { .. }
             | TransferLogEntry::FileDiscarded { .. }
             | TransferLogEntry::PairBroken { .. }
@@ -56,7 +60,7 @@ impl TransferLogTotals {
         }
     }
 
-    fn note(&mut self, failures: Vec<EntryCopyFailure>) {
+    fn add_failures(&mut self, failures: Vec<EntryCopyFailure>) {
         for failure in failures {
             // Each part of a changed large file reports the failure, and each scan reports an unreadable
             // entry.
@@ -75,7 +79,7 @@ impl TransferLogTotals {
 
     /// Updates a record. Counts only grow: a later scan that counts may have found less.
     pub fn write(&self, record: &mut TransferRecord, totals: &TransferTotals) {
-        let bytes_moved = totals.bytes_moved + self.moved.bytes();
+        let bytes_moved = totals.bytes_moved + self.moved.bytes_outside_chunks();
         let tally = &mut record.tally;
         tally.is_scanned |= totals.is_scanned;
         for (kept, now) in [

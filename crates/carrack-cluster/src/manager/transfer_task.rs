@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::FleetManager;
-use super::destination_resolution::{DestinationResolutionFailure, note_leg, settle};
-use super::eligible_movers::{TransferEndRole, end, ids};
+use super::destination_resolution::{DestinationResolutionFailure, resolve_destination, set_leg_if_missing};
+use super::eligible_movers::{TransferEndRole, eligible_movers, ids};
 use super::log_dispatcher::LogSubscription;
 use super::sessions::LatestMoverPairReports;
 use super::transfer_results::TransferLogTotals;
@@ -86,7 +86,7 @@ pub(super) async fn run(
     stop: watch::Receiver<bool>,
 ) {
     let id = lease.transfer().to_owned();
-    manager.say(format!("transfer {id}: mine"));
+    manager.notify_user(format!("transfer {id}: mine"));
     let mut owning = TransferManagementTask {
         manager: Arc::clone(&manager),
         id: id.clone(),
@@ -100,8 +100,10 @@ pub(super) async fn run(
         new_log: None,
         work: None,
     };
-    match owning.carry(&mut lease, stop).await {
-        ManagedTransferExitReason::Lost => manager.say(format!("transfer {id}: another manager's now")),
+    match owning.run_steps(&mut lease, stop).await {
+        ManagedTransferExitReason::Lost => {
+            manager.notify_user(format!("transfer {id}: another manager's now"))
+        }
         ManagedTransferExitReason::Over
         | ManagedTransferExitReason::Told
         | ManagedTransferExitReason::Behind => {
@@ -113,16 +115,16 @@ pub(super) async fn run(
 }
 
 /// Returns true if the lease is lost, or may be another manager's.
-async fn is_lost(lease: &mut TransferManagerLease) -> bool {
+async fn is_lost_on_renewal(lease: &mut TransferManagerLease) -> bool {
     match lease.renew().await {
         Err(LeaseRenewError::Lost(_)) => true,
-        Err(_) => !lease.is_sure(),
+        Err(_) => !lease.is_certainly_held(),
         Ok(()) => false,
     }
 }
 
 /// Waits for the next item; `None` if the stream has ended. Without a stream it never returns.
-async fn next_of<T>(stream: Option<&mut Pin<Box<dyn Stream<Item = T> + Send>>>) -> Option<T> {
+async fn next_or_pending<T>(stream: Option<&mut Pin<Box<dyn Stream<Item = T> + Send>>>) -> Option<T> {
     match stream {
         Some(stream) => stream.next().await,
         None => pending().await,
@@ -130,7 +132,7 @@ async fn next_of<T>(stream: Option<&mut Pin<Box<dyn Stream<Item = T> + Send>>>) 
 }
 
 /// Returns the part of a record that its coordinator needs.
-fn view(record: &TransferRecord) -> CoordinatedTransferFields {
+fn coordinated_fields(record: &TransferRecord) -> CoordinatedTransferFields {
     let options = &record.submission.options;
     let state = match record.state {
         TransferState::Queued | TransferState::Running => FleetTransferState::Open,
@@ -153,7 +155,7 @@ impl TransferManagementTask {
         self.began.elapsed()
     }
 
-    async fn carry(
+    async fn run_steps(
         &mut self,
         lease: &mut TransferManagerLease,
         mut stop: watch::Receiver<bool>,
@@ -172,13 +174,13 @@ impl TransferManagementTask {
                         None => (None, None),
                     };
                     tokio::select! {
-                        logged = next_of(entries) => match logged {
-                            Some(logged) => self.logged(logged),
+                        logged = next_or_pending(entries) => match logged {
+                            Some(logged) => self.handle_log_event(logged),
                             None => return ManagedTransferExitReason::Behind,
                         },
-                        Some(report) = next_of(reports) => self.reported(&report),
+                        Some(report) = next_or_pending(reports) => self.handle_report(&report),
                         () = tokio::time::sleep_until(until) => {}
-                        _ = renewals.tick() => if is_lost(lease).await {
+                        _ = renewals.tick() => if is_lost_on_renewal(lease).await {
                             return ManagedTransferExitReason::Lost;
                         },
                         changed = stop.changed() => if changed.is_err() || *stop.borrow() {
@@ -187,11 +189,11 @@ impl TransferManagementTask {
                     }
                 }
                 step => {
-                    let Some(answer) = self.with_lease(&step, lease, &mut renewals).await else {
+                    let Some(answer) = self.carry_out_under_lease(&step, lease, &mut renewals).await else {
                         return ManagedTransferExitReason::Lost;
                     };
                     let now = self.now();
-                    self.coordinator.answer(now, &step, answer);
+                    self.coordinator.apply_step_result(now, &step, answer);
                     if *stop.borrow() {
                         return ManagedTransferExitReason::Told;
                     }
@@ -201,7 +203,7 @@ impl TransferManagementTask {
     }
 
     /// Carries a step out while it renews the lease; `None` if the lease is lost.
-    async fn with_lease(
+    async fn carry_out_under_lease(
         &mut self,
         step: &CoordinatorStep,
         lease: &mut TransferManagerLease,
@@ -211,7 +213,7 @@ impl TransferManagementTask {
         loop {
             tokio::select! {
                 answer = &mut carried => return Some(answer),
-                _ = renewals.tick() => if is_lost(lease).await {
+                _ = renewals.tick() => if is_lost_on_renewal(lease).await {
                     return None;
                 },
             }
@@ -220,16 +222,19 @@ impl TransferManagementTask {
 
     fn next(&mut self, lease: &TransferManagerLease) -> CoordinatorStep {
         let (manager, now) = (Arc::clone(&self.manager), self.now());
-        let record = manager.known().records.get(&self.id).map(view);
+        let record = manager.lock_state().records.get(&self.id).map(coordinated_fields);
         let outlook = CoordinatorInputs {
-            lease_is_sure: lease.is_sure(),
+            lease_is_sure: lease.is_certainly_held(),
             record,
             verdict: &|| verdict(&manager, self.record.as_ref().map(|read| &read.record)),
             pairs_most: capacity(&manager),
         };
         let step = self.coordinator.next(now, &outlook);
-        if matches!(step, CoordinatorStep::Wait(_)) && self.coordinator.is_current() && lease.is_sure() {
-            self.relieve_stragglers();
+        if matches!(step, CoordinatorStep::Wait(_))
+            && self.coordinator.is_current()
+            && lease.is_certainly_held()
+        {
+            self.quarantine_stragglers();
         }
         let wanted = self.coordinator.pairs_wanted();
         if self.wanted.swap(wanted, Relaxed) != wanted {
@@ -238,72 +243,74 @@ impl TransferManagementTask {
         step
     }
 
-    fn logged(&mut self, logged: LogFollowEvent) {
+    fn handle_log_event(&mut self, logged: LogFollowEvent) {
         match logged {
-            LogFollowEvent::Current => self.coordinator.current(),
-            LogFollowEvent::Entry { entry, .. } => self.entry(entry),
+            LogFollowEvent::Current => self.coordinator.mark_current(),
+            LogFollowEvent::Entry { entry, .. } => self.handle_log_entry(entry),
         }
         let soon = self.now() + SOON;
         self.coordinator.decide_by(soon);
     }
 
-    fn entry(&mut self, entry: TransferLogEntry) {
-        if let Some(event) = entry.tracked() {
+    fn handle_log_entry(&mut self, entry: TransferLogEntry) {
+        if let Some(event) = entry.to_tracker_event() {
             self.coordinator.observe(&event);
         }
         match &entry {
-            TransferLogEntry::ScanFailed { reason, .. } => self.coordinator.scan_failed(reason.clone()),
-            TransferLogEntry::ChunkDone(done) => self.chunk_done(done),
+            TransferLogEntry::ScanFailed { reason, .. } => {
+                self.coordinator.record_scan_failure(reason.clone())
+            }
+            TransferLogEntry::ChunkDone(done) => self.handle_chunk_done(done),
             TransferLogEntry::FileFinished { by, .. } | TransferLogEntry::FileDiscarded { by, .. } => {
-                self.follow_file(by)
+                self.record_file_progress(by)
             }
             TransferLogEntry::PairBroken { by, sink, is_source, kind, reason } => {
                 let (mover, other) = if *is_source { (by, sink) } else { (sink, by) };
                 let (transfer, mover, other) = (self.id.clone(), mover.clone(), other.clone());
-                self.fault(MoverFault { transfer, mover, other, kind: *kind, reason: reason.clone() });
+                self.handle_fault(MoverFault { transfer, mover, other, kind: *kind, reason: reason.clone() });
             }
             _ => {}
         }
         if let Some(work) = &mut self.work {
-            work.account.enter(entry);
+            work.account.add_entry(entry);
         }
     }
 
     /// Records movers that have settled a chunk as healthy. If entries failed at every mover, no mover is at
     /// fault.
-    fn chunk_done(&mut self, done: &LoggedChunkResult) {
+    fn handle_chunk_done(&mut self, done: &LoggedChunkResult) {
         if !self.coordinator.is_current() {
             return;
         }
         if done.failed_entries > 0 {
             return self.manager.health().clear_doubts(&self.id);
         }
-        self.follow_chunk(done);
+        self.record_settled_chunk(done);
         for mover in [&done.by, &done.sink].into_iter().filter(|mover| !mover.is_empty()) {
-            self.manager.did_well(&self.id, mover);
+            self.manager.record_success(&self.id, mover);
         }
     }
 
     /// Handles a fault. Faults before this manager owned the transfer are obsolete.
-    pub(super) fn fault(&mut self, fault: MoverFault) {
+    pub(super) fn handle_fault(&mut self, fault: MoverFault) {
         if self.coordinator.is_current() {
-            self.coordinator.note_fault(format!("{}: {}", fault.mover, fault.reason));
-            self.manager.fault(&fault);
+            self.coordinator.record_fault(format!("{}: {}", fault.mover, fault.reason));
+            self.manager.handle_fault(&fault);
         }
     }
 
-    fn reported(&mut self, report: &MoverPairReport) {
+    fn handle_report(&mut self, report: &MoverPairReport) {
         let now = self.now();
-        self.follow_pace(report);
-        self.sessions.report(report);
-        self.coordinator.report(now, &report.mover, report.pair, report.bytes_per_s);
+        self.record_pair_report(report);
+        self.sessions.record_report(report);
+        self.coordinator.record_pair_rate(now, &report.mover, report.pair, report.bytes_per_s);
     }
 
     async fn carry_out(&mut self, step: &CoordinatorStep) -> CoordinatorStepResult {
         match self.try_carry_out(step).await {
             Ok(answer) => answer,
             Err(error) => {
-                self.manager.say(format!("transfer {}: {error}", self.id));
+                self.manager.notify_user(format!("transfer {}: {error}", self.id));
                 CoordinatorStepResult::Failed
             }
         }
@@ -312,15 +319,15 @@ impl TransferManagementTask {
     async fn try_carry_out(&mut self, step: &CoordinatorStep) -> Result<CoordinatorStepResult, BusError> {
         match step {
             CoordinatorStep::ReadRecord => self.read().await,
-            CoordinatorStep::Settle => self.settle().await,
+            CoordinatorStep::Settle => self.resolve_and_store_paths().await,
             CoordinatorStep::WriteReason(reason) => self.write_reason(reason).await,
             CoordinatorStep::Open => self.open().await,
             CoordinatorStep::OrderScan { again } => self.order_scan(*again).await,
             CoordinatorStep::FinishFiles(files) => {
-                self.ask(files, |file| WorkItemKind::Finish { file }).await
+                self.publish_large_file_items(files, |file| WorkItemKind::Finish { file }).await
             }
             CoordinatorStep::DiscardFiles(files) => {
-                self.ask(files, |file| WorkItemKind::Discard { file }).await
+                self.publish_large_file_items(files, |file| WorkItemKind::Discard { file }).await
             }
             CoordinatorStep::CheckQueue => self.is_idle().await.map(CoordinatorStepResult::Idle),
             CoordinatorStep::PublishDelete => self.publish_last(WorkItemKind::Delete).await,
@@ -345,14 +352,14 @@ impl TransferManagementTask {
             return self.manager.pairs.remove_all(&self.id).await.map(|_| ());
         }
         let known: Vec<MoverPairKey> =
-            self.manager.known().pairs.keys().filter(|key| key.transfer == self.id).cloned().collect();
+            self.manager.lock_state().pairs.keys().filter(|key| key.transfer == self.id).cloned().collect();
         try_join_all(known.iter().map(|key| self.manager.pairs.remove(key))).await.map(|_| ())
     }
 
     async fn read(&mut self) -> Result<CoordinatorStepResult, BusError> {
         match self.manager.transfers.read(&self.id).await {
             Ok(read) => {
-                let view = view(&read.record);
+                let view = coordinated_fields(&read.record);
                 self.record = Some(read);
                 Ok(CoordinatorStepResult::Record(Some(view)))
             }
@@ -362,10 +369,10 @@ impl TransferManagementTask {
     }
 
     fn record(&self) -> Result<&TransferRecord, BusError> {
-        self.read_record().map(|read| &read.record)
+        self.versioned_record().map(|read| &read.record)
     }
 
-    fn read_record(&self) -> Result<&ReadTransfer, BusError> {
+    fn versioned_record(&self) -> Result<&ReadTransfer, BusError> {
         self.record.as_ref().ok_or_else(|| BusError::Missing(format!("transfer {}", self.id)))
     }
 
@@ -373,33 +380,36 @@ impl TransferManagementTask {
         self.work.as_mut().ok_or_else(|| BusError::Missing(format!("the work of transfer {}", self.id)))
     }
 
-    async fn settle(&mut self) -> Result<CoordinatorStepResult, BusError> {
+    async fn resolve_and_store_paths(&mut self) -> Result<CoordinatorStepResult, BusError> {
         let manager = Arc::clone(&self.manager);
-        let (leg, resumes) = match settle(&manager, self.record()?).await {
+        let (leg, resumes) = match resolve_destination(&manager, self.record()?).await {
             Ok(settled) => settled,
             Err(
                 DestinationResolutionFailure::Later(reason) | DestinationResolutionFailure::AtOdds(reason),
             ) => {
-                manager.known().stuck.insert(self.id.clone());
+                manager.lock_state().stuck.insert(self.id.clone());
                 return Ok(CoordinatorStepResult::Unsettled(reason));
             }
             Err(DestinationResolutionFailure::Never(reason)) => {
                 return Ok(CoordinatorStepResult::Impossible(reason));
             }
         };
-        manager.known().stuck.remove(&self.id);
+        manager.lock_state().stuck.remove(&self.id);
         // No process writes to the log of a transfer before its record has a leg, so this subscription misses
         // no entry.
         let (new_log, is_first) = (manager.logs.subscribe(&self.id), AtomicBool::new(false));
         let updated = self.update(|record| {
-            is_first.store(note_leg(record, &leg, resumes, &manager.id), Relaxed);
+            is_first.store(set_leg_if_missing(record, &leg, resumes, &manager.id), Relaxed);
         });
         let answer = updated.await?;
         self.is_first = is_first.into_inner();
         self.new_log = self.is_first.then_some(new_log);
         if let (Some(read), true) = (&self.record, matches!(answer, CoordinatorStepResult::Done)) {
             // Followed before the watch reports it, as pairs are dealt by the followed records.
-            manager.known().records.follow(TransferRecordWatchEvent::Put(Box::new(read.record.clone())));
+            manager
+                .lock_state()
+                .records
+                .apply_change(TransferRecordWatchEvent::Put(Box::new(read.record.clone())));
         }
         Ok(answer)
     }
@@ -409,7 +419,7 @@ impl TransferManagementTask {
         &mut self,
         change: impl Fn(&mut TransferRecord),
     ) -> Result<CoordinatorStepResult, BusError> {
-        match self.manager.transfers.update_from(self.read_record()?, change).await {
+        match self.manager.transfers.update_from(self.versioned_record()?, change).await {
             Ok(written) => {
                 self.record = Some(written);
                 Ok(CoordinatorStepResult::Done)
@@ -432,10 +442,10 @@ impl TransferManagementTask {
 
     async fn open(&mut self) -> Result<CoordinatorStepResult, BusError> {
         let manager = Arc::clone(&self.manager);
-        let tuner = first_guess(&manager, self.record()?).await;
+        let tuner = initial_pair_tuner(&manager, self.record()?).await;
         let queue = TransferWorkStream::open(&manager.bus, &self.id).await?;
         let log = FleetTransferLog::open(&manager.bus, &self.id)?;
-        queue.prepare(ACK_WAIT).await?;
+        queue.create_consumers(ACK_WAIT).await?;
         let entries: TransferLogEvents = match self.new_log.take() {
             Some(new_log) => Box::pin(stream::iter([LogFollowEvent::Current]).chain(new_log)),
             None => Box::pin(log.replay_and_follow().await?),
@@ -449,18 +459,18 @@ impl TransferManagementTask {
 
     async fn order_scan(&mut self, again: bool) -> Result<CoordinatorStepResult, BusError> {
         let queue = &self.work()?.queue;
-        if !again || queue.pending_scans().await?.left() == 0 {
+        if !again || queue.pending_scans().await?.unacknowledged() == 0 {
             queue.publish_scan(&ScanWorkHeader { version: RECORD_VERSION, attempt: 1 }).await?;
         }
         Ok(CoordinatorStepResult::Done)
     }
 
-    async fn ask(
+    async fn publish_large_file_items(
         &mut self,
         files: &[LargeFileNumber],
         kind: impl Fn(u64) -> WorkItemKind,
     ) -> Result<CoordinatorStepResult, BusError> {
-        let attempt = self.coordinator.counting().unwrap_or(1);
+        let attempt = self.coordinator.counting_attempt().unwrap_or(1);
         let queue = &self.work()?.queue;
         let mut publisher = queue.publisher();
         for LargeFileNumber(file) in files {
@@ -476,11 +486,12 @@ impl TransferManagementTask {
     /// Returns true if neither a chunk nor a scan is in flight.
     async fn is_idle(&mut self) -> Result<bool, BusError> {
         let queue = &self.work()?.queue;
-        Ok(queue.pending_chunks().await?.left() == 0 && queue.pending_scans().await?.left() == 0)
+        Ok(queue.pending_chunks().await?.unacknowledged() == 0
+            && queue.pending_scans().await?.unacknowledged() == 0)
     }
 
     async fn publish_last(&mut self, kind: WorkItemKind) -> Result<CoordinatorStepResult, BusError> {
-        let head = WorkItemHeader::new(self.coordinator.counting().unwrap_or(1), 0, kind, 0, 0);
+        let head = WorkItemHeader::new(self.coordinator.counting_attempt().unwrap_or(1), 0, kind, 0, 0);
         let mut publisher = self.work()?.queue.publisher();
         publisher.publish_chunk(&head, Vec::new()).await?;
         publisher.flush().await?;
@@ -495,16 +506,19 @@ impl TransferManagementTask {
 
     async fn write_progress(&mut self, reason: &str) -> Result<CoordinatorStepResult, BusError> {
         let now = self.now();
-        let (pairs, bytes_per_s) = self.coordinator.at_work(now);
+        let (pairs, bytes_per_s) = self.coordinator.working_pairs_and_rate(now);
         let (totals, wanted) = (self.coordinator.totals(), self.coordinator.pairs_wanted());
-        let sessions = self.sessions.at_work(|pair| self.coordinator.hears_from(pair));
+        let sessions = self.sessions.working_sessions(|pair| self.coordinator.is_pair_working(pair));
         let manager = self.manager.id.clone();
-        let waits_for =
-            if reason.is_empty() { self.manager.known().waits_for(&self.id) } else { reason.to_owned() };
+        let waits_for = if reason.is_empty() {
+            self.manager.lock_state().wait_reason(&self.id)
+        } else {
+            reason.to_owned()
+        };
         let Some(FleetTransferStreams { account, .. }) = &self.work else {
             return Ok(CoordinatorStepResult::Failed);
         };
-        let updated = self.manager.transfers.update_from(self.read_record()?, |record| {
+        let updated = self.manager.transfers.update_from(self.versioned_record()?, |record| {
             if record.state == TransferState::Queued {
                 record.state = TransferState::Running;
                 record.started_ms.get_or_insert(now_ms());
@@ -526,7 +540,7 @@ impl TransferManagementTask {
                 Ok(CoordinatorStepResult::Done)
             }
             Err(FindError::Unknown(_) | FindError::Several { .. }) => Ok(CoordinatorStepResult::Done),
-            Err(FindError::Bus(error)) if error.may_pass() => Ok(CoordinatorStepResult::Failed),
+            Err(FindError::Bus(error)) if error.is_transient() => Ok(CoordinatorStepResult::Failed),
             Err(FindError::Bus(error)) => Err(error),
         }
     }
@@ -555,7 +569,7 @@ impl TransferManagementTask {
         };
         let totals = self.coordinator.totals();
         let account = self.work.as_ref().map(|work| &work.account).filter(|_| self.coordinator.is_current());
-        let updated = self.manager.transfers.update_from(self.read_record()?, |record| {
+        let updated = self.manager.transfers.update_from(self.versioned_record()?, |record| {
             if let Some(account) = account {
                 account.write(record, &totals);
                 if *ending == TransferResult::Done && record.deletes() && !account.has_deletion() {
@@ -576,12 +590,12 @@ impl TransferManagementTask {
         let updated = updated.await;
         match updated {
             Ok(written) => {
-                self.manager.say(format!("transfer {}: {}", self.id, written.record.state));
+                self.manager.notify_user(format!("transfer {}: {}", self.id, written.record.state));
                 // Followed before the watch reports it.
                 self.manager
-                    .known()
+                    .lock_state()
                     .records
-                    .follow(TransferRecordWatchEvent::Put(Box::new(written.record.clone())));
+                    .apply_change(TransferRecordWatchEvent::Put(Box::new(written.record.clone())));
                 self.manager.changed.notify_one();
                 self.record = Some(written);
             }
@@ -605,7 +619,7 @@ fn verdict(manager: &FleetManager, record: Option<&TransferRecord>) -> TransferH
     let Some((record, leg)) = record.and_then(|record| Some((record, record.leg.as_ref()?))) else {
         return TransferHealthVerdict::GoOn;
     };
-    let (movers, now) = (manager.movers.lately(), manager.now());
+    let (movers, now) = (manager.movers.recent_movers(), manager.now());
     let submission = &record.submission;
     let ends = [
         (TransferEndRole::Source, &submission.source.site, &leg.source),
@@ -613,7 +627,7 @@ fn verdict(manager: &FleetManager, record: Option<&TransferRecord>) -> TransferH
     ];
     let health = manager.health();
     let usable = ends.map(|(which, site, path)| {
-        let end = end(&movers, &health, now, &record.id, (which, site, path));
+        let end = eligible_movers(&movers, &health, now, &record.id, (which, site, path));
         let mut usable = end.reaching;
         usable.retain(|&index| !end.odd.contains_key(&movers[index].id));
         ids(&movers, &usable)
@@ -624,7 +638,7 @@ fn verdict(manager: &FleetManager, record: Option<&TransferRecord>) -> TransferH
 
 /// Returns the pairs with which an earlier transfer between the sites was fastest, or one for each mover of
 /// the smaller site.
-async fn first_guess(manager: &FleetManager, record: &TransferRecord) -> PairCountTuner {
+async fn initial_pair_tuner(manager: &FleetManager, record: &TransferRecord) -> PairCountTuner {
     let (movers, submission) = (manager.movers.all(), &record.submission);
     let (source, sink) = (&submission.source.site, &submission.destination.site);
     let [sources, sinks] =

@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 
-use carrack_plan::fleet::{FleetMover, MoverPairLimits, MoverPairWaitReason, TransferPairDemand, lack};
+use carrack_plan::fleet::{
+    FleetMover, MoverPairLimits, MoverPairWaitReason, TransferPairDemand, find_wait_reason,
+};
 
 use super::ManagerFleetState;
 use crate::transfer_records::TransferRecord;
 
 impl ManagerFleetState {
     /// Records the reasons why transfers of this manager have no pair, once the shares are dealt.
-    pub(super) fn note_waits(
+    pub(super) fn record_wait_reasons(
         &mut self,
         fleet: &[FleetMover],
         claims: &[TransferPairDemand],
@@ -20,7 +22,7 @@ impl ManagerFleetState {
         self.waits.clear();
         for (index, claim) in claims.iter().enumerate().filter(|(_, claim)| claim.is_mine) {
             let has_pairs = self.pairs.keys().any(|key| key.transfer == claim.transfer);
-            let lacked = lack(fleet, claims, shares, limits, index).filter(|_| !has_pairs);
+            let lacked = find_wait_reason(fleet, claims, shares, limits, index).filter(|_| !has_pairs);
             let Some(record) = self.records.get(&claim.transfer) else { continue };
             let is_stuck = matches!(
                 lacked,
@@ -37,14 +39,14 @@ impl ManagerFleetState {
             }
             if let Some(lacked) = lacked {
                 let unserved = unserved.get(&claim.transfer).cloned();
-                let words = unserved.unwrap_or_else(|| words(&lacked, record, fleet));
+                let words = unserved.unwrap_or_else(|| describe_wait_reason(&lacked, record, fleet));
                 self.waits.insert(claim.transfer.clone(), words);
             }
         }
     }
 
     /// Returns the reason why a transfer waits; empty if it does not.
-    pub(super) fn waits_for(&self, transfer: &str) -> String {
+    pub(super) fn wait_reason(&self, transfer: &str) -> String {
         self.waits.get(transfer).cloned().unwrap_or_default()
     }
 }
@@ -52,11 +54,15 @@ impl ManagerFleetState {
 /// The reason of a transfer that waits only for others.
 pub(crate) const TURN: &str = "its turn has not come: other transfers are before it";
 
-fn words(lacked: &MoverPairWaitReason, record: &TransferRecord, fleet: &[FleetMover]) -> String {
+fn describe_wait_reason(
+    lacked: &MoverPairWaitReason,
+    record: &TransferRecord,
+    fleet: &[FleetMover],
+) -> String {
     match lacked {
         MoverPairWaitReason::Reach { site, is_source } => {
             let path = record.leg.as_ref().map(|leg| if *is_source { &*leg.source } else { &*leg.sink });
-            nobody(site, path.unwrap_or_default(), fleet.iter().any(|mover| mover.site == *site))
+            no_mover_reason(site, path.unwrap_or_default(), fleet.iter().any(|mover| mover.site == *site))
         }
         MoverPairWaitReason::Staying { site } => format!("all movers at site {site} that reach it are ending (draining)"),
         MoverPairWaitReason::Match => "no two of the movers that reach both ends can be paired: they are of unlike versions, or there is \
@@ -75,7 +81,7 @@ fn words(lacked: &MoverPairWaitReason, record: &TransferRecord, fleet: &[FleetMo
 }
 
 /// Words that no mover of a site reaches a path.
-pub(super) fn nobody(site: &str, path: &str, somebody_is_there: bool) -> String {
+pub(super) fn no_mover_reason(site: &str, path: &str, somebody_is_there: bool) -> String {
     if somebody_is_there {
         format!("no mover at site {site} reaches {path}")
     } else {

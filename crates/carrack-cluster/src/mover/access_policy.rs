@@ -11,7 +11,7 @@ use carrack_engine::{
     AccessKind, AccessPolicy, AccessRequest, AdmittedCallerRights, EndSettings, GrantExchangeHandle,
     SessionError, SpillSettings, check_protection,
 };
-use carrack_model::{ProtectionLevel, plain};
+use carrack_model::{ProtectionLevel, text_without_errno};
 use carrack_transport::ListenPoint;
 
 use super::directory_confinement::ReachableRoots;
@@ -57,7 +57,7 @@ impl AccessPolicy for MoverAccessPolicy<'_> {
         };
         let path = Path::new(OsStr::from_bytes(path));
         let base = self.reach.base_for(path).map_err(|error| {
-            SessionError::refused(plain(&error), "give the mover this directory with --path")
+            SessionError::refused(text_without_errno(&error), "give the mover this directory with --path")
         })?;
         Ok(AdmittedCallerRights {
             base,

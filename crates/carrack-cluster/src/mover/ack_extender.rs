@@ -38,42 +38,43 @@ impl AckExtender {
         AckExtender { kept: Mutex::new(kept) }
     }
 
-    fn kept(&self) -> MutexGuard<'_, ExtendedDeliveries> {
+    fn lock_deliveries(&self) -> MutexGuard<'_, ExtendedDeliveries> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes charge of a delivery from `at`, by the clock of [`since_boot`].
-    pub fn take(&self, number: u64, acker: DeliveryAcker, at: Duration) {
-        let mut kept = self.kept();
-        kept.deliveries.take(number, at);
+    pub fn add_delivery(&self, number: u64, acker: DeliveryAcker, at: Duration) {
+        let mut kept = self.lock_deliveries();
+        kept.deliveries.add(number, at);
         kept.ackers.insert(number, acker);
     }
 
     /// Ends the charge: the delivery is acknowledged, or returned.
-    pub fn settle(&self, number: u64) {
-        let mut kept = self.kept();
-        kept.deliveries.settle(number);
+    pub fn remove_delivery(&self, number: u64) {
+        let mut kept = self.lock_deliveries();
+        kept.deliveries.remove(number);
         kept.ackers.remove(&number);
     }
 
-    /// Returns true if another pair may have the delivery by now: see [`HeldQueueDeliveries::may_be_others`].
-    pub fn may_be_others(&self, number: u64) -> bool {
-        self.kept().deliveries.may_be_others(number, since_boot())
+    /// Returns true if another pair may have the delivery by now: see
+    /// [`HeldQueueDeliveries::may_be_redelivered`].
+    pub fn may_be_redelivered(&self, number: u64) -> bool {
+        self.lock_deliveries().deliveries.may_be_redelivered(number, since_boot())
     }
 
     /// Extends the deliveries until it is aborted. Interrupts the session when other pairs may soon have
     /// them.
-    pub async fn keep(self: Arc<Self>, abort: AbortHandle) {
+    pub async fn extend_until_aborted(self: Arc<Self>, abort: AbortHandle) {
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            if self.kept().deliveries.is_lost(since_boot()) {
+            if self.lock_deliveries().deliveries.is_lost(since_boot()) {
                 return abort.interrupt();
             }
             let sent_at = since_boot();
             let due: Vec<(u64, DeliveryAcker)> = {
-                let mut kept = self.kept();
+                let mut kept = self.lock_deliveries();
                 let numbers = kept.deliveries.extend(sent_at);
                 numbers
                     .into_iter()
@@ -87,7 +88,7 @@ impl AckExtender {
                     .then_some(number)
             });
             for number in join_all(extended).await.into_iter().flatten() {
-                self.kept().deliveries.confirm(number, sent_at);
+                self.lock_deliveries().deliveries.confirm(number, sent_at);
             }
         }
     }

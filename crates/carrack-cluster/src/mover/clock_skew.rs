@@ -20,19 +20,19 @@ pub(super) async fn watch(mover: Arc<MoverContext>) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        look(&mover).await;
+        check_clock(&mover).await;
     }
 }
 
 /// Checks the clock once; without an answer from NATS the earlier result stays.
-pub(super) async fn look(mover: &MoverContext) {
-    if let Ok(Some(ahead_ms)) = mover.registration.clock_is_ahead_ms().await {
-        mover.clock_is(wrong(ahead_ms));
+pub(super) async fn check_clock(mover: &MoverContext) {
+    if let Ok(Some(ahead_ms)) = mover.registration.clock_lead_ms().await {
+        mover.set_clock_problem(describe_skew(ahead_ms));
     }
 }
 
 /// Describes the error of a clock with this lead; empty for a right one.
-fn wrong(ahead_ms: i64) -> String {
+fn describe_skew(ahead_ms: i64) -> String {
     let off_s = ahead_ms.unsigned_abs() / 1000;
     if off_s <= OFF_AT_MOST_S {
         return String::new();
@@ -51,8 +51,8 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_off_is_told_with_by_how_much() {
-        assert_eq!(wrong(-240_000), "");
-        assert!(wrong(-300_000).contains("5 min behind that of NATS"));
-        assert!(wrong(3 * 3_600_000).contains("3 h ahead of"));
+        assert_eq!(describe_skew(-240_000), "");
+        assert!(describe_skew(-300_000).contains("5 min behind that of NATS"));
+        assert!(describe_skew(3 * 3_600_000).contains("3 h ahead of"));
     }
 }

@@ -16,7 +16,7 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 use super::MoverContext;
 use super::held_chunk::HeldChunkDelivery;
-use crate::mover_requests::{CompletionProofFile, MoverReply, MoverRequest, ask};
+use crate::mover_requests::{CompletionProofFile, MoverReply, MoverRequest, send_mover_request};
 
 /// Timeout of an answer: a check of a thousand files on a parallel file system takes its time.
 const LOOKED_WITHIN: Duration = Duration::from_secs(15);
@@ -29,14 +29,14 @@ const WITNESSES_MAX: usize = 2;
 
 impl MoverContext {
     /// Returns the entries of a settled chunk that a witness does not see beneath `directory`.
-    pub(super) async fn unseen(
+    pub(super) async fn unconfirmed_entries(
         &self,
         held: &HeldChunkDelivery,
         site: &str,
         sink: &str,
         directory: &str,
     ) -> Vec<EntryFailure> {
-        let mut others = self.movers.able(site, directory);
+        let mut others = self.movers.ready_mover_ids(site, directory);
         others.retain(|mover| mover != sink);
         // Movers in quarantine are asked last: they may not answer.
         others.sort_by_key(|mover| self.movers.get(mover).is_none_or(|mover| !mover.left_out.is_empty()));
@@ -46,7 +46,7 @@ impl MoverContext {
             return Vec::new();
         }
         for witness in others.into_iter().take(WITNESSES_MAX) {
-            if let Some(unseen) = self.seen_by(&witness, directory, &files).await {
+            if let Some(unseen) = self.entries_unseen_by(&witness, directory, &files).await {
                 return unseen;
             }
         }
@@ -54,7 +54,7 @@ impl MoverContext {
     }
 
     /// Returns the entries that a witness does not see; `None` if it does not answer.
-    async fn seen_by(
+    async fn entries_unseen_by(
         &self,
         witness: &str,
         directory: &str,
@@ -64,7 +64,7 @@ impl MoverContext {
         for files in files.chunks(FILES_AT_ONCE) {
             let question = MoverRequest::Prove { directory: directory.to_owned(), files: files.to_vec() };
             let Ok(MoverReply::Unseen { files: unseen }) =
-                ask(&self.bus, witness, &question, LOOKED_WITHIN).await
+                send_mover_request(&self.bus, witness, &question, LOOKED_WITHIN).await
             else {
                 return None;
             };
@@ -115,7 +115,7 @@ fn expected(held: &HeldChunkDelivery) -> Vec<CompletionProofFile> {
 
 /// Returns the files that a mover does not see. A file may have changed since the scan, but is not older
 /// then.
-pub(super) fn prove(base: &PathBase, directory: &Path, files: &[CompletionProofFile]) -> Vec<String> {
+pub(super) fn unseen_files(base: &PathBase, directory: &Path, files: &[CompletionProofFile]) -> Vec<String> {
     files.iter().filter(|file| !is_seen(base, directory, file)).map(|file| file.path.clone()).collect()
 }
 
@@ -143,7 +143,7 @@ mod tests {
         let files = [("a%20b", 5, now_s), ("a%20b", 6, now_s), ("a%20b", 6, 0), ("c", 0, 0), ("d", 0, 0)];
         let files =
             files.map(|(path, size, mtime_s)| CompletionProofFile { path: path.into(), size, mtime_s });
-        let unseen = prove(&PathBase::Anywhere, dir.path(), &files);
+        let unseen = unseen_files(&PathBase::Anywhere, dir.path(), &files);
         assert_eq!(unseen, ["a%20b", "c", "d"]);
     }
 }

@@ -14,7 +14,7 @@ use carrack_storage::ScannedItem;
 use carrack_wire::EntryTableEncoder;
 use tokio::sync::mpsc;
 
-use super::held_chunk::{failure_of, may_be_the_movers};
+use super::held_chunk::{blames_source, failure_of};
 use crate::error::BusError;
 use crate::queue::{FilePartRange, ItemPublisher, TransferWorkStream, WorkItemHeader, WorkItemKind};
 use crate::transfer_records::{EntryCopyFailure, FAILURES_KEPT, SITE_MARK, SkippedEntry};
@@ -108,20 +108,20 @@ impl ScanChunkCutter<'_> {
             let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
             let (cutter, report) = &mut *state;
             match found {
-                ScannedItem::Section(section, _) => self.section(cutter, report, section),
-                ScannedItem::Failed(failure) => report.fail(&failure),
-                ScannedItem::Skipped { path, reason } => report.skip(&path, reason),
+                ScannedItem::Section(section, _) => self.add_section(cutter, report, section),
+                ScannedItem::Failed(failure) => report.record_failure(&failure),
+                ScannedItem::Skipped { path, reason } => report.record_skipped(&path, reason),
             }
             if self.is_over.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
         let (mut cutter, mut report) = state.into_inner().unwrap_or_else(PoisonError::into_inner);
         cutter.finish();
-        self.give(&mut cutter, &mut report);
-        report.counts = cutter.found();
+        self.send_chunks(&mut cutter, &mut report);
+        report.counts = cutter.totals();
         Ok(report)
     }
 
-    fn section(
+    fn add_section(
         &self,
         cutter: &mut FleetChunkBuilder,
         report: &mut ScanReport,
@@ -129,10 +129,10 @@ impl ScanChunkCutter<'_> {
     ) {
         section.entries.retain(|entry| *entry.name != *SITE_MARK.as_bytes());
         cutter.add(section);
-        self.give(cutter, report);
+        self.send_chunks(cutter, report);
     }
 
-    fn give(&self, cutter: &mut FleetChunkBuilder, report: &mut ScanReport) {
+    fn send_chunks(&self, cutter: &mut FleetChunkBuilder, report: &mut ScanReport) {
         while let Some(chunk) = cutter.next_chunk() {
             for item in items_of(chunk, report) {
                 // Without a receiver, `is_over` ends the scan.
@@ -143,7 +143,7 @@ impl ScanChunkCutter<'_> {
 }
 
 impl ScanReport {
-    fn skip(&mut self, path: &[u8], reason: String) {
+    fn record_skipped(&mut self, path: &[u8], reason: String) {
         self.skipped_entries += 1;
         if self.skipped.len() < FAILURES_KEPT {
             self.skipped.push(SkippedEntry { path: escape(path), reason });
@@ -155,9 +155,9 @@ impl ScanReport {
         self.counts.files == 0 && self.counts.directories <= 1 && self.failed_entries == 0
     }
 
-    fn fail(&mut self, failure: &EntryFailure) {
+    fn record_failure(&mut self, failure: &EntryFailure) {
         self.failed_entries += 1;
-        if may_be_the_movers(failure.kind).is_some() {
+        if blames_source(failure.kind).is_some() {
             self.doubt.get_or_insert_with(|| failure.to_string());
         }
         if self.failures.len() < FAILURES_KEPT {
@@ -210,10 +210,10 @@ fn items_of(chunk: TransferWorkChunk, report: &mut ScanReport) -> Vec<Unpublishe
 fn table_of(sections: &[DirectorySection]) -> Vec<u8> {
     let mut table = Vec::new();
     for section in sections {
-        let mut writer = EntryTableEncoder::new(&mut table).with(section.extras.as_deref());
-        writer.section(&section.directory.sink, section.metadata.as_ref());
+        let mut writer = EntryTableEncoder::new(&mut table).with_extras(section.extras.as_deref());
+        writer.begin_section(&section.directory.sink, section.metadata.as_ref());
         for entry in &section.entries {
-            EntryTableEncoder::new(&mut table).with(entry.extras.as_deref()).whole(entry);
+            EntryTableEncoder::new(&mut table).with_extras(entry.extras.as_deref()).add_entry(entry);
         }
     }
     table

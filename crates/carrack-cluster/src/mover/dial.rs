@@ -4,7 +4,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use carrack_engine::{ControlChannel, PeerChannel};
-use carrack_model::plain;
+use carrack_model::text_without_errno;
 use carrack_transport::TlsChannel;
 use carrack_trust::speaks_carrack;
 use rustls::pki_types::ServerName;
@@ -25,7 +25,8 @@ pub(super) fn dial(
     to: &MoverRecord,
     name: &SessionName,
 ) -> Result<PeerChannel, String> {
-    let config = mover.tls.client(&to.ca_pem, &mover.authority.client).map_err(|error| plain(&error))?;
+    let config =
+        mover.tls.client(&to.ca_pem, &mover.authority.client).map_err(|error| text_without_errno(&error))?;
     let server = ServerName::try_from(to.id.clone()).map_err(|_| format!("{} is no host's name", to.id))?;
     let mut failure = format!("{} names no address", to.id);
     for address in &to.addresses {
@@ -36,7 +37,8 @@ pub(super) fn dial(
                 continue;
             }
         };
-        let host = socket.peer_addr().map_err(|error| plain(&error))?.ip().to_canonical().to_string();
+        let host =
+            socket.peer_addr().map_err(|error| text_without_errno(&error))?.ip().to_canonical().to_string();
         let deadline = Instant::now() + ANSWER_WITHIN;
         let channel = TlsChannel::client(socket, config.clone(), server.clone(), deadline)
             .map_err(|error| format!("{address} is not {}: {error:?}", to.id))?;

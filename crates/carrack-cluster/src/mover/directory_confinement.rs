@@ -33,12 +33,12 @@ impl ReachableRoots {
     }
 
     /// Returns the directories, each with its path.
-    pub fn held(&self) -> &Arc<Vec<(PathBuf, RootDirectory)>> {
+    pub fn open_directories(&self) -> &Arc<Vec<(PathBuf, RootDirectory)>> {
         &self.held
     }
 
     /// Returns the paths as given.
-    pub fn names(&self) -> Vec<String> {
+    pub fn given_paths(&self) -> Vec<String> {
         self.names.iter().map(|name| name.to_string_lossy().into_owned()).collect()
     }
 
@@ -51,7 +51,7 @@ impl ReachableRoots {
         if self.names.iter().any(|name| path.starts_with(name)) {
             return Ok(self.base.clone());
         }
-        let names = self.names().join(", ");
+        let names = self.given_paths().join(", ");
         Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             format!("{} is not beneath what this mover reaches ({names})", path.display()),
@@ -80,7 +80,7 @@ mod tests {
         symlink("../out", dir.join("in/leads")).unwrap();
         fs::write(dir.join("out/secret"), "secret").unwrap();
         let reach = ReachableRoots::new(&[dir.join("in"), dir.join("in/deep/")]).unwrap();
-        assert_eq!(reach.names().len(), 2);
+        assert_eq!(reach.given_paths().len(), 2);
         let inside = RootDirectory::open(&dir.join("in")).unwrap().identity();
         assert_eq!(open(&reach, &dir.join("in")).unwrap().identity(), inside);
         assert_eq!(

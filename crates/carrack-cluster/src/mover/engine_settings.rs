@@ -17,7 +17,7 @@ const STALL: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// An option that a fleet does not have, or a value that it can't have there.
-pub fn terms(options: &TransferOptions) -> Result<(AgreedTransferSpec, EndSettings), UserError> {
+pub fn spec_and_settings(options: &TransferOptions) -> Result<(AgreedTransferSpec, EndSettings), UserError> {
     options.check(SubmissionExecutorKind::Fleet)?;
     let values = options.values()?;
     let (spec, settings) = (values.spec()?, values.settings()?);
@@ -70,14 +70,14 @@ mod tests {
 
     #[test]
     fn what_is_not_said_is_as_with_cp() {
-        let (spec, settings) = terms(&TransferOptions::default()).unwrap();
+        let (spec, settings) = spec_and_settings(&TransferOptions::default()).unwrap();
         assert_eq!(
             (spec.protection, spec.checksum),
             (ProtectionLevel::Private, ObjectChecksumAlgorithm::None)
         );
         assert_eq!(settings.pool_bytes, EndSettings::default().pool_bytes);
         assert_eq!(
-            terms(&asking(&["--protection=clear"])).unwrap().0.checksum,
+            spec_and_settings(&asking(&["--protection=clear"])).unwrap().0.checksum,
             ObjectChecksumAlgorithm::default()
         );
     }
@@ -95,7 +95,7 @@ mod tests {
             "--io-threads=5",
             "--class=urgent",
         ]);
-        let (_, settings) = terms(&options).unwrap();
+        let (_, settings) = spec_and_settings(&options).unwrap();
         let policy = SchedulingPolicyChoice::Adaptive { nice: true };
         assert_eq!(
             settings.scheduling,
@@ -110,24 +110,25 @@ mod tests {
     /// The record has the timetable as text: each mover evaluates it by its own clock, when a session begins.
     #[test]
     fn a_timetable_is_followed_by_the_mover_that_reads() {
-        let (_, settings) = terms(&asking(&["--bwlimit=00:00-12:00 7, 12:00-24:00 9"])).unwrap();
+        let (_, settings) = spec_and_settings(&asking(&["--bwlimit=00:00-12:00 7, 12:00-24:00 9"])).unwrap();
         assert_eq!(settings.scheduling.rate, 9);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let rates = settings.timetable.unwrap();
-        let half_days = (0..4).map(|half_days| rates.at(now + half_days * Duration::from_secs(12 * 3_600)));
+        let half_days =
+            (0..4).map(|half_days| rates.rate_at(now + half_days * Duration::from_secs(12 * 3_600)));
         assert!(half_days.collect::<BTreeSet<u64>>() == BTreeSet::from([7, 9]));
     }
 
     fn asking(words: &[&str]) -> TransferOptions {
-        TransferOptions::of_words(words).unwrap()
+        TransferOptions::from_words(words).unwrap()
     }
 
     fn kept(words: &[&str]) -> MetadataFidelity {
-        terms(&asking(words)).unwrap().1.fidelity
+        spec_and_settings(&asking(words)).unwrap().1.fidelity
     }
 
     fn filter(words: &[&str]) -> Option<ScanFilter> {
-        ScanFilter::new(&terms(&asking(words)).unwrap().1.selection).unwrap()
+        ScanFilter::new(&spec_and_settings(&asking(words)).unwrap().1.selection).unwrap()
     }
 
     #[test]
@@ -154,7 +155,7 @@ mod tests {
     /// A new option needs a decision here about its treatment by a fleet.
     #[test]
     fn every_option_acts_or_is_refused_with_a_reason() {
-        let plain = terms(&TransferOptions::default()).unwrap();
+        let plain = spec_and_settings(&TransferOptions::default()).unwrap();
         let mut idle = Vec::new();
         for (name, words) in carrack_options::samples() {
             if ["filter-from", "files-from", "from0"].contains(&name) {
@@ -163,22 +164,23 @@ mod tests {
             }
             let (mut others, own) = (words.clone(), words.last().cloned().unwrap());
             others.pop();
-            let Ok(asked) = TransferOptions::of_words(&words) else {
+            let Ok(asked) = TransferOptions::from_words(&words) else {
                 assert!(
                     SubmissionExecutorKind::Fleet.refusal(name).is_some(),
                     "{own} is refused everywhere, and not said to be"
                 );
                 continue;
             };
-            match (terms(&asked), SubmissionExecutorKind::Fleet.refusal(name)) {
+            match (spec_and_settings(&asked), SubmissionExecutorKind::Fleet.refusal(name)) {
                 (Err(trouble), Some(_)) => {
                     assert!(trouble.hint.is_some_and(|hint| !hint.is_empty()), "{own}")
                 }
                 (Err(trouble), None) => panic!("{own} is not in the table: {trouble}"),
                 (Ok(_), Some(_)) => panic!("{own} should be refused"),
                 (Ok(found), None) => {
-                    let without = TransferOptions::of_words(&others).unwrap();
-                    let base = if others.is_empty() { plain.clone() } else { terms(&without).unwrap() };
+                    let without = TransferOptions::from_words(&others).unwrap();
+                    let base =
+                        if others.is_empty() { plain.clone() } else { spec_and_settings(&without).unwrap() };
                     let is_idle = asked.pairs() == without.pairs()
                         && asked.chunk_bytes() == without.chunk_bytes()
                         && asked.is_strict() == without.is_strict()
@@ -198,11 +200,13 @@ mod tests {
         for word in
             ["--checksum=blake3", "--durability=end", "--class=two words", "--delete-before", "--retry=3"]
         {
-            let trouble = terms(&asking(&[word])).unwrap_err();
+            let trouble = spec_and_settings(&asking(&[word])).unwrap_err();
             assert!(trouble.hint.is_some(), "{trouble}");
         }
-        assert!(terms(&asking(&["--file-flags", "--ignore-existing"])).unwrap_err().hint.is_some());
-        assert!(terms(&asking(&["--file-flags", "--update"])).is_ok());
+        assert!(
+            spec_and_settings(&asking(&["--file-flags", "--ignore-existing"])).unwrap_err().hint.is_some()
+        );
+        assert!(spec_and_settings(&asking(&["--file-flags", "--update"])).is_ok());
         for word in [
             "--policy=fifo",
             "--files-from=list",
@@ -211,7 +215,7 @@ mod tests {
             "--verify=never",
             "--exclude={a",
         ] {
-            assert!(TransferOptions::of_words(&[word]).is_err(), "{word}");
+            assert!(TransferOptions::from_words(&[word]).is_err(), "{word}");
         }
     }
 }

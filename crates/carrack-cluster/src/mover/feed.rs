@@ -48,7 +48,7 @@ impl MoverPairChunkFeed {
 
     /// Waits until the session wants a chunk. Returns the bytes that its idle readers could read at once;
     /// `None` if it will never want a chunk again.
-    pub async fn wants(&self) -> Option<u64> {
+    pub async fn wait_for_demand(&self) -> Option<u64> {
         loop {
             {
                 let state = self.state();
@@ -64,7 +64,7 @@ impl MoverPairChunkFeed {
     }
 
     /// Adds a chunk.
-    pub fn give(&self, chunk: ChunkOfEntries) {
+    pub fn add_chunk(&self, chunk: ChunkOfEntries) {
         self.state().stock.push_back(chunk);
         self.given.notify_all();
     }
@@ -105,7 +105,7 @@ impl SourceChunkFeed for MoverPairChunkFeed {
         self.threshold_bytes.load(Relaxed)
     }
 
-    fn settled(&self, number: u64) {
+    fn mark_chunk_completed(&self, number: u64) {
         // The receiver lives as long as the session.
         let _ = self.settled.send(number);
     }

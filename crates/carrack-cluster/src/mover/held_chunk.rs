@@ -49,15 +49,15 @@ impl HeldChunkDelivery {
         &self.table
     }
 
-    /// See [`known_of`].
-    pub fn knows(&self, path: &[u8]) -> Option<usize> {
-        known_of(&self.table, path)
+    /// See [`longest_matching_suffix`].
+    pub fn matching_suffix_len(&self, path: &[u8]) -> Option<usize> {
+        longest_matching_suffix(&self.table, path)
     }
 
     /// Records a failed entry.
-    pub fn fail(&mut self, failure: &EntryFailure) {
+    pub fn record_failure(&mut self, failure: &EntryFailure) {
         self.failed_entries += 1;
-        if let Some(is_source) = may_be_the_movers(failure.kind) {
+        if let Some(is_source) = blames_source(failure.kind) {
             self.doubts[usize::from(is_source)].get_or_insert_with(|| failure.to_string());
         }
         if self.failures.len() < FAILURES_KEPT {
@@ -71,12 +71,12 @@ impl HeldChunkDelivery {
     }
 
     /// Makes the failures final: no other mover retries them.
-    pub fn is_final(&mut self) {
+    pub fn make_failures_final(&mut self) {
         self.doubts = Default::default();
     }
 
     /// Returns the failures that another mover may not have.
-    pub fn doubts(&self) -> Vec<MoverBlamedChunkFailure> {
+    pub fn blamed_failures(&self) -> Vec<MoverBlamedChunkFailure> {
         let [sink, source] = &self.doubts;
         [(true, source), (false, sink)]
             .into_iter()
@@ -100,12 +100,12 @@ impl HeldChunkDelivery {
     }
 
     /// Returns true if the log gets the sent bytes of this work.
-    pub fn moves(&self) -> bool {
+    pub fn logs_moved_bytes(&self) -> bool {
         matches!(self.head.kind, WorkItemKind::Files | WorkItemKind::Part(_))
     }
 
     /// Returns the log entry. `moved_bytes` of the session's bytes were sent for this work, approximately.
-    pub fn entry(
+    pub fn take_log_entry(
         &mut self,
         [by, sink]: [&str; 2],
         moved_bytes: u64,
@@ -122,7 +122,8 @@ impl HeldChunkDelivery {
                     _ => None,
                 };
                 let files = if part.is_some() { 0 } else { self.head.entries.saturating_sub(failed_entries) };
-                let bytes = if failed_entries == 0 { self.head.bytes } else { self.bytes_without(&failures) };
+                let bytes =
+                    if failed_entries == 0 { self.head.bytes } else { self.bytes_except_failed(&failures) };
                 TransferLogEntry::ChunkDone(LoggedChunkResult {
                     attempt,
                     number: self.head.number,
@@ -158,7 +159,7 @@ impl HeldChunkDelivery {
     }
 
     /// Returns the bytes of the files that have not failed; 0 for a failed part.
-    fn bytes_without(&self, failures: &[EntryCopyFailure]) -> u64 {
+    fn bytes_except_failed(&self, failures: &[EntryCopyFailure]) -> u64 {
         if matches!(self.head.kind, WorkItemKind::Part(_)) {
             return 0;
         }
@@ -181,7 +182,7 @@ impl HeldChunkDelivery {
 
 /// Returns the length of the path's suffix that is an entry of the table, or a directory of entries. An end
 /// reports longer paths than the table has. Returns `None` without a match.
-fn known_of(table: &[u8], path: &[u8]) -> Option<usize> {
+fn longest_matching_suffix(table: &[u8], path: &[u8]) -> Option<usize> {
     let mut directory = Vec::new();
     let known = EntryTableDecoder::new(table).flatten().filter_map(|record| match record {
         EntryTableRecord::Section { path: section, .. } => {
@@ -202,7 +203,7 @@ fn suffix_len(path: &[u8], own: &[u8]) -> Option<usize> {
 
 /// Returns the end whose mover may cause a failure: true for the reading one. `None` if the entry fails at
 /// any mover.
-pub(super) fn may_be_the_movers(kind: FailureKind) -> Option<bool> {
+pub(super) fn blames_source(kind: FailureKind) -> Option<bool> {
     match kind {
         FailureKind::Missing | FailureKind::Unreadable | FailureKind::ReadError => Some(true),
         FailureKind::WriteError | FailureKind::InTheWay | FailureKind::Metadata => Some(false),
@@ -229,16 +230,25 @@ mod tests {
     fn table_of(directory: &str, name: &str) -> Vec<u8> {
         let mut table = Vec::new();
         let mut writer = EntryTableEncoder::new(&mut table);
-        writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
-        writer.symlink(name.as_bytes(), b"x", &Metadata::default(), 1);
+        writer.begin_section(&RelPath::new(directory.as_bytes()).unwrap(), None);
+        writer.add_symlink(name.as_bytes(), b"x", &Metadata::default(), 1);
         table
     }
 
     #[test]
     fn a_path_belongs_to_who_knows_most_of_it() {
         let (above, beneath) = (table_of("", "f"), table_of("d", "f"));
-        assert_eq!((known_of(&above, b"/root/d/f"), known_of(&beneath, b"/root/d/f")), (Some(1), Some(3)));
-        assert_eq!((known_of(&above, b"f"), known_of(&beneath, b"/root/f")), (Some(1), None));
-        assert_eq!((known_of(&beneath, b"/root/d"), known_of(&beneath, b"/root/cd/f")), (Some(1), None));
+        assert_eq!(
+            (longest_matching_suffix(&above, b"/root/d/f"), longest_matching_suffix(&beneath, b"/root/d/f")),
+            (Some(1), Some(3))
+        );
+        assert_eq!(
+            (longest_matching_suffix(&above, b"f"), longest_matching_suffix(&beneath, b"/root/f")),
+            (Some(1), None)
+        );
+        assert_eq!(
+            (longest_matching_suffix(&beneath, b"/root/d"), longest_matching_suffix(&beneath, b"/root/cd/f")),
+            (Some(1), None)
+        );
     }
 }

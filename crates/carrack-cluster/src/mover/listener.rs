@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_engine::{AbortHandle, ControlChannel, TlsHandshakeError, serve};
-use carrack_model::plain;
+use carrack_model::text_without_errno;
 use carrack_transport::{ConnectionEvictionOrder, PeerAddressPrefix, TlsChannel};
 use carrack_trust::{AuthorizedKeys, ProvedIdentity, TlsServerCredentials, speaks_carrack};
 use tokio::runtime::Handle;
@@ -47,12 +47,14 @@ fn accept_all(mover: &Arc<MoverContext>, runtime: &Handle, listener: &TcpListene
     loop {
         match listener.accept() {
             Ok((connection, peer)) => {
-                let Ok(stranger) = OpenHandshakes::meet(&strangers, &connection, peer) else { continue };
+                let Ok(stranger) = OpenHandshakes::register(&strangers, &connection, peer) else { continue };
                 let (mover, sessions, runtime) = (Arc::clone(mover), Arc::clone(&sessions), runtime.clone());
                 // Without a thread the connection closes, and the peer tries again.
                 let _ = thread::Builder::new().name("carrack-pair".to_owned()).spawn(move || {
-                    if let Err(reason) = served(&mover, &runtime, connection, peer, stranger, &sessions) {
-                        mover.say(format!("{peer}: {reason}"));
+                    if let Err(reason) =
+                        serve_connection(&mover, &runtime, connection, peer, stranger, &sessions)
+                    {
+                        mover.notify_user(format!("{peer}: {reason}"));
                     }
                 });
             }
@@ -84,19 +86,19 @@ struct HandshakeGuard {
 }
 
 impl OpenHandshakes {
-    fn met(&self) -> MutexGuard<'_, HandshakeTable> {
+    fn lock_table(&self) -> MutexGuard<'_, HandshakeTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a connection; beyond the limit another connection is closed for it.
-    fn meet(
+    fn register(
         strangers: &Arc<OpenHandshakes>,
         connection: &TcpStream,
         peer: SocketAddr,
     ) -> io::Result<HandshakeGuard> {
         let connection = connection.try_clone()?;
         let place = PeerAddressPrefix::of(peer);
-        let mut met = strangers.met();
+        let mut met = strangers.lock_table();
         if met.connections.len() >= STRANGERS_MAX {
             met.close_one();
         }
@@ -108,14 +110,14 @@ impl OpenHandshakes {
     }
 
     fn close_one(&self) {
-        self.met().close_one();
+        self.lock_table().close_one();
     }
 }
 
 impl HandshakeTable {
     /// Closes the oldest connection of the largest holder; the thread that waits for it gets an error.
     fn close_one(&mut self) {
-        let Some((place, number)) = self.shares.first_of_largest() else { return };
+        let Some((place, number)) = self.shares.eviction_candidate() else { return };
         self.shares.remove(place, number);
         if let Some(connection) = self.connections.remove(&number) {
             // It may be closed already.
@@ -126,7 +128,7 @@ impl HandshakeTable {
 
 impl Drop for HandshakeGuard {
     fn drop(&mut self) {
-        let mut met = self.strangers.met();
+        let mut met = self.strangers.lock_table();
         met.shares.remove(self.place, self.number);
         met.connections.remove(&self.number);
     }
@@ -136,7 +138,7 @@ impl Drop for HandshakeGuard {
 struct SessionPermit<'a>(&'a AtomicUsize);
 
 impl SessionPermit<'_> {
-    fn take(sessions: &AtomicUsize, most: usize) -> Option<SessionPermit<'_>> {
+    fn try_acquire(sessions: &AtomicUsize, most: usize) -> Option<SessionPermit<'_>> {
         let taken = sessions.fetch_add(1, Ordering::AcqRel);
         // Dropping it gives the place back.
         let place = SessionPermit(sessions);
@@ -150,7 +152,7 @@ impl Drop for SessionPermit<'_> {
     }
 }
 
-fn served(
+fn serve_connection(
     mover: &MoverContext,
     runtime: &Handle,
     connection: TcpStream,
@@ -158,8 +160,8 @@ fn served(
     stranger: HandshakeGuard,
     sessions: &AtomicUsize,
 ) -> Result<(), String> {
-    let here = connection.local_addr().map_err(|error| plain(&error))?.ip();
-    let config = mover.tls.server(trust(mover)).map_err(|error| plain(&error))?;
+    let here = connection.local_addr().map_err(|error| text_without_errno(&error))?.ip();
+    let config = mover.tls.server(server_credentials(mover)).map_err(|error| text_without_errno(&error))?;
     let channel = TlsChannel::server(connection, config, Instant::now() + HANDSHAKE);
     let channel = channel.map_err(|error| match error {
         TlsHandshakeError::Io(error) => format!("no TLS session came to stand: {error}"),
@@ -169,16 +171,18 @@ fn served(
         return Err("it speaks TLS, and not carrack's protocol".to_owned());
     }
     let chain = channel.peer_certificates().unwrap_or_default();
-    let who = ProvedIdentity::of_peer(chain, &AuthorizedKeys::default()).map_err(|error| plain(&error))?.name;
+    let who = ProvedIdentity::of_peer(chain, &AuthorizedKeys::default())
+        .map_err(|error| text_without_errno(&error))?
+        .name;
     if mover.movers.get(&who).is_none() {
         return Err(format!("{who} is no mover that is registered"));
     }
     drop(stranger);
     let options = &mover.options;
     let most = SESSIONS_FOR_A_PAIR * options.pairs_max as usize;
-    let _place = SessionPermit::take(sessions, most)
+    let _place = SessionPermit::try_acquire(sessions, most)
         .ok_or_else(|| format!("there are {most} sessions already, {who} comes again"))?;
-    let abort = AbortHandle::new().map_err(|error| plain(&error))?;
+    let abort = AbortHandle::new().map_err(|error| text_without_errno(&error))?;
     let access_policy = MoverAccessPolicy {
         reach: &mover.reach,
         protection_min: options.protection_min,
@@ -187,22 +191,22 @@ fn served(
         ports: options.ports.clone(),
         here,
         caller: peer.ip(),
-        sharing: runtime.block_on(mover.sharing()),
+        sharing: runtime.block_on(mover.grant_exchange()),
         spill: mover.options.spill.clone(),
         name: OnceLock::new(),
     };
-    let serving = mover.serving();
+    let serving = mover.count_writing_session();
     let outcome = serve(ControlChannel::Tls(Box::new(channel)), &access_policy, &abort);
     drop(serving);
     // A session without an error is reported by its source.
     if let (Some(name), Err(_)) = (access_policy.name.get(), &outcome.result) {
-        runtime.block_on(tell(mover, name, outcome.summary.bytes_done));
+        runtime.block_on(report_received_bytes(mover, name, outcome.summary.bytes_done));
     }
     outcome.result.map_err(|error| format!("the session with {who} ended: {error}"))
 }
 
 /// Reports to the manager the bytes that a broken session has written: its source may be dead.
-async fn tell(mover: &MoverContext, name: &SessionName, bytes: u64) {
+async fn report_received_bytes(mover: &MoverContext, name: &SessionName, bytes: u64) {
     let SessionName { transfer, session } = name;
     let Ok(log) = FleetTransferLog::open(&mover.bus, transfer) else { return };
     let entry = TransferLogEntry::Received { by: mover.id.clone(), session: session.clone(), bytes };
@@ -217,7 +221,7 @@ async fn tell(mover: &MoverContext, name: &SessionName, bytes: u64) {
 }
 
 /// Returns the trust in all movers that are registered now.
-fn trust(mover: &MoverContext) -> TlsServerCredentials {
+fn server_credentials(mover: &MoverContext) -> TlsServerCredentials {
     let authorities: Vec<u8> =
         mover.movers.all().iter().flat_map(|other| other.ca_pem.bytes().chain([b'\n'])).collect();
     TlsServerCredentials {
@@ -243,12 +247,12 @@ mod tests {
             let from = if number == 0 { "192.0.2.1:1" } else { "198.51.100.1:1" };
             let client = TcpStream::connect(address).unwrap();
             let (connection, _) = listener.accept().unwrap();
-            let stranger = OpenHandshakes::meet(&strangers, &connection, from.parse().unwrap()).unwrap();
+            let stranger = OpenHandshakes::register(&strangers, &connection, from.parse().unwrap()).unwrap();
             met.push((client, connection, stranger));
         }
         let mut many = met.split_off(1);
         let mut one = met.remove(0);
-        assert_eq!(strangers.met().connections.len(), STRANGERS_MAX);
+        assert_eq!(strangers.lock_table().connections.len(), STRANGERS_MAX);
         for (client, ..) in &mut many[..11] {
             assert_eq!(client.read(&mut [0]).unwrap(), 0, "the oldest of whoever holds most are closed");
         }
@@ -258,17 +262,18 @@ mod tests {
         }
         drop((one, many));
         assert!(
-            strangers.met().connections.is_empty() && strangers.met().shares.first_of_largest().is_none()
+            strangers.lock_table().connections.is_empty()
+                && strangers.lock_table().shares.eviction_candidate().is_none()
         );
     }
 
     #[test]
     fn places_are_given_back() {
         let sessions = AtomicUsize::new(0);
-        let first = SessionPermit::take(&sessions, 1);
-        assert!(first.is_some() && SessionPermit::take(&sessions, 1).is_none());
+        let first = SessionPermit::try_acquire(&sessions, 1);
+        assert!(first.is_some() && SessionPermit::try_acquire(&sessions, 1).is_none());
         drop(first);
-        assert!(SessionPermit::take(&sessions, 1).is_some());
+        assert!(SessionPermit::try_acquire(&sessions, 1).is_some());
         assert_eq!(sessions.load(Ordering::Acquire), 0);
     }
 }

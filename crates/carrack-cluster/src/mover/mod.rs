@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use carrack_engine::{GrantExchangeHandle, SpillSettings};
-use carrack_model::{ProtectionLevel, plain};
+use carrack_model::{ProtectionLevel, text_without_errno};
 use carrack_plan::fleet::MoverFaultKind;
 use carrack_trust::EphemeralAuthority;
 use carrack_wire::PROTOCOL_VERSION;
@@ -46,7 +46,7 @@ use crate::pairs::MoverPairKey;
 use crate::queue::TransferWorkStream;
 use crate::registry::{MoverRegistration, MoverTable};
 use crate::sharing::NatsGrantExchange;
-use crate::startup_retry::patiently;
+use crate::startup_retry::retry_at_startup;
 use crate::transfer_records::{MoverAvailability, MoverRecord, RECORD_VERSION, is_name};
 use crate::transfers::TransferStore;
 use crate::unique_ids;
@@ -55,7 +55,7 @@ use pair::PairFault;
 use path_memory::PathMemory;
 use tls_configs::TlsConfigs;
 
-pub use engine_settings::terms;
+pub use engine_settings::spec_and_settings;
 pub(crate) use pair::journal_id;
 
 /// Receives messages for people.
@@ -152,7 +152,7 @@ struct SessionCountGuard<'a>(&'a MoverContext, &'a AtomicU32);
 impl Drop for SessionCountGuard<'_> {
     fn drop(&mut self) {
         self.1.fetch_sub(1, Relaxed);
-        self.0.tell();
+        self.0.publish_status();
     }
 }
 
@@ -162,9 +162,9 @@ impl Drop for SessionCountGuard<'_> {
 ///
 /// [`MoverError`] if it could not begin.
 pub async fn run(options: MoverOptions, drain: watch::Receiver<bool>) -> Result<(), MoverError> {
-    let registered = patiently(
+    let registered = retry_at_startup(
         &options.say,
-        |error| matches!(error, MoverError::Bus(error) if error.may_pass()),
+        |error| matches!(error, MoverError::Bus(error) if error.is_transient()),
         || MoverContext::register(options.clone()),
     );
     mover_tasks::run(registered.await?, drain).await
@@ -205,22 +205,24 @@ impl MoverContext {
             message: format!("a directory of --path can't be used: {error}"),
             hint: "name directories that are there".into(),
         })?;
-        let held = Arc::clone(reach.held());
+        let held = Arc::clone(reach.open_directories());
         let marking = tokio::task::spawn_blocking(move || site_mark::marks(&held));
         let site_marks = marking.await.map_err(|error| MoverError::System {
             what: "looking at its directories",
-            error: std::io::Error::other(plain(&error)),
+            error: std::io::Error::other(text_without_errno(&error)),
         })?;
         let id = new_id();
-        let authority = EphemeralAuthority::make(&id, SystemTime::now()).map_err(|error| {
-            MoverError::System { what: "making a certificate", error: std::io::Error::other(plain(&error)) }
-        })?;
+        let authority =
+            EphemeralAuthority::make(&id, SystemTime::now()).map_err(|error| MoverError::System {
+                what: "making a certificate",
+                error: std::io::Error::other(text_without_errno(&error)),
+            })?;
         let listener = TcpListener::bind(options.listen).map_err(system("listening"))?;
         let port = listener.local_addr().map_err(system("listening"))?.port();
         let bus = NatsBus::connect(&options.bus).await?;
         let (movers, transfers) = (MoverTable::follow(&bus).await?, TransferStore::open(&bus).await?);
         let ca_pem = String::from_utf8_lossy(&authority.ca).into_owned();
-        let (paths, addresses) = (reach.names(), addresses(&options, port));
+        let (paths, addresses) = (reach.given_paths(), addresses(&options, port));
         let record = MoverRecord { paths, addresses, site_marks, ..idle_record(&id, ca_pem, &options) };
         let registration = MoverRegistration::start(&bus, record).await?;
         let mover = Arc::new(MoverContext {
@@ -241,19 +243,24 @@ impl MoverContext {
             clock: Mutex::default(),
             meta_server: tokio::sync::Mutex::default(),
         });
-        clock_skew::look(&mover).await;
+        clock_skew::check_clock(&mover).await;
         listener::start(&mover, listener).map_err(system("listening"))?;
         let record = mover.registration.record();
-        mover.say(format!("mover {} of {}, at {}", mover.id, record.site, record.addresses.join(" and ")));
+        mover.notify_user(format!(
+            "mover {} of {}, at {}",
+            mover.id,
+            record.site,
+            record.addresses.join(" and ")
+        ));
         Ok(mover)
     }
 
-    fn say(&self, text: String) {
+    fn notify_user(&self, text: String) {
         (self.options.say)(text);
     }
 
     /// Returns the exchange with the manager that shares the site's targets, if there is one.
-    async fn sharing(&self) -> Option<GrantExchangeHandle> {
+    async fn grant_exchange(&self) -> Option<GrantExchangeHandle> {
         let mut found = self.meta_server.lock().await;
         match &*found {
             Some((at, sharing)) if at.elapsed() < META_SERVER_KNOWN_FOR => sharing.clone(),
@@ -267,21 +274,21 @@ impl MoverContext {
     }
 
     /// Counts a session in which it writes.
-    fn serving(&self) -> SessionCountGuard<'_> {
+    fn count_writing_session(&self) -> SessionCountGuard<'_> {
         self.writing.fetch_add(1, Relaxed);
-        self.tell();
+        self.publish_status();
         SessionCountGuard(self, &self.writing)
     }
 
     /// Counts a session in which it reads.
-    fn sending(&self) -> SessionCountGuard<'_> {
+    fn count_reading_session(&self) -> SessionCountGuard<'_> {
         self.reading.fetch_add(1, Relaxed);
-        self.tell();
+        self.publish_status();
         SessionCountGuard(self, &self.reading)
     }
 
     /// Updates its record for the other processes.
-    fn tell(&self) {
+    fn publish_status(&self) {
         let pairs = self.reading.load(Relaxed) + self.writing.load(Relaxed);
         let bytes_per_s = self.rates().values().sum();
         self.registration.update(|record| {
@@ -295,31 +302,31 @@ impl MoverContext {
     }
 
     /// Sets the problem of its clock; empty for none. Problems of storage come first.
-    fn clock_is(&self, wrong: String) {
-        let before = std::mem::replace(&mut *self.clock(), wrong);
+    fn set_clock_problem(&self, wrong: String) {
+        let before = std::mem::replace(&mut *self.clock_problem(), wrong);
         let ill = self.registration.record().ill;
         if ill.is_empty() || ill == before {
-            self.is_ill(String::new());
+            self.set_storage_problem(String::new());
         }
     }
 
-    fn clock(&self) -> MutexGuard<'_, String> {
+    fn clock_problem(&self) -> MutexGuard<'_, String> {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the reason why its storage prevents new work; empty for none.
-    fn is_ill(&self, why: String) {
-        let why = if why.is_empty() { self.clock().clone() } else { why };
+    fn set_storage_problem(&self, why: String) {
+        let why = if why.is_empty() { self.clock_problem().clone() } else { why };
         if !why.is_empty() && self.registration.record().ill != why {
-            self.say(format!("takes no work: {why}"));
+            self.notify_user(format!("takes no work: {why}"));
         }
         self.registration.update(|record| record.ill = why);
     }
 
     /// Records that a manager leaves it out for a while; an empty reason ends that.
-    fn is_left_out(self: &Arc<Self>, reason: String, time: Duration) {
+    fn set_quarantine(self: &Arc<Self>, reason: String, time: Duration) {
         if !reason.is_empty() {
-            self.say(format!("left out: {reason}"));
+            self.notify_user(format!("left out: {reason}"));
         }
         self.registration.update(|record| record.left_out.clone_from(&reason));
         let mover = Arc::clone(self);
@@ -341,24 +348,24 @@ impl MoverContext {
         tokio::spawn(async move {
             if is_own {
                 mover.hanging.fetch_add(1, Relaxed);
-                mover.is_ill(HANGS.to_owned());
+                mover.set_storage_problem(HANGS.to_owned());
             }
             let _ = session.await;
             if is_own && mover.hanging.fetch_sub(1, Relaxed) == 1 {
-                mover.is_ill(String::new());
+                mover.set_storage_problem(String::new());
             }
         });
     }
 
     /// Reports a fault to the manager of a transfer, and to other movers. They then don't wait for a mover
     /// that can't read or write there at all.
-    async fn tell_fault(&self, transfer: &str, sink: &str, fault: &PairFault) {
+    async fn report_fault(&self, transfer: &str, sink: &str, fault: &PairFault) {
         let PairFault { is_source, kind, reason } = fault.clone();
         if kind == MoverFaultKind::Refused
             && let Ok(queue) = TransferWorkStream::open(&self.bus, transfer).await
         {
             // Without this note others wait for some minutes.
-            let _ = queue.note_refuses(is_source, if is_source { &self.id } else { sink }).await;
+            let _ = queue.add_refusing_mover(is_source, if is_source { &self.id } else { sink }).await;
         }
         let entry = TransferLogEntry::PairBroken {
             by: self.id.clone(),
@@ -374,15 +381,15 @@ impl MoverContext {
     }
 
     /// Records a pair's rate.
-    fn moves(&self, pair: MoverPairKey, bytes_per_s: u64) {
+    fn set_pair_rate(&self, pair: MoverPairKey, bytes_per_s: u64) {
         self.rates().insert(pair, bytes_per_s);
-        self.tell();
+        self.publish_status();
     }
 
     /// Drops a pair's rate after its session.
-    fn rests(&self, pair: &MoverPairKey) {
+    fn remove_pair_rate(&self, pair: &MoverPairKey) {
         self.rates().remove(pair);
-        self.tell();
+        self.publish_status();
     }
 
     fn rates(&self) -> MutexGuard<'_, HashMap<MoverPairKey, u64>> {

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 
 use super::pair::MoverPairOutcome;
 use super::{AGAIN_AFTER, MoverContext, MoverError, clock_skew, look, pair, scan, site_mark};
-use crate::mover_requests::serve_asks;
+use crate::mover_requests::serve_requests;
 use crate::pairs::{MoverPairKey, MoverPairRecord, PairAssignmentStore, PairFilter, PairRecordChange};
 use crate::transfer_records::{MoverAvailability, TransferRecord};
 
@@ -41,7 +41,8 @@ pub(super) async fn run(
     mut drain: watch::Receiver<bool>,
 ) -> Result<(), MoverError> {
     let asked = Arc::clone(&mover);
-    let _asks = serve_asks(&mover.bus, &mover.id, move |ask| look::answer(Arc::clone(&asked), ask)).await?;
+    let _asks =
+        serve_requests(&mover.bus, &mover.id, move |ask| look::answer(Arc::clone(&asked), ask)).await?;
     let marks = tokio::spawn(site_mark::watch(Arc::clone(&mover)));
     let clock = tokio::spawn(clock_skew::watch(Arc::clone(&mover)));
     let pairs = PairAssignmentStore::open(&mover.bus).await?;
@@ -49,8 +50,8 @@ pub(super) async fn run(
     let mut running = MoverTasks::default();
     loop {
         tokio::select! {
-            Some(change) = changes.next() => running.follow(&mover, change),
-            Some(ended) = running.tasks.join_next() => running.ended(&mover, ended.ok().flatten()),
+            Some(change) = changes.next() => running.apply_pair_change(&mover, change),
+            Some(ended) = running.tasks.join_next() => running.handle_finished_task(&mover, ended.ok().flatten()),
             changed = drain.changed() => {
                 if changed.is_err() || *drain.borrow() {
                     break;
@@ -59,7 +60,7 @@ pub(super) async fn run(
         }
     }
     mover.registration.update(|record| record.state = MoverAvailability::Draining);
-    mover.say("draining: what is begun is ended, nothing else is taken".to_owned());
+    mover.notify_user("draining: what is begun is ended, nothing else is taken".to_owned());
     let acts = running.set.drain();
     running.carry_out(&mover, acts);
     while running.tasks.join_next().await.is_some() {}
@@ -77,21 +78,21 @@ pub(super) async fn run(
 }
 
 impl MoverTasks {
-    fn follow(&mut self, mover: &Arc<MoverContext>, change: PairRecordChange) {
+    fn apply_pair_change(&mut self, mover: &Arc<MoverContext>, change: PairRecordChange) {
         let acts = match change {
             PairRecordChange::All(all) => {
-                self.set.all(all.into_iter().map(AssignedMoverPair::from).collect())
+                self.set.set_wanted_pairs(all.into_iter().map(AssignedMoverPair::from).collect())
             }
             PairRecordChange::Put(pair) => self.set.put(pair.into()),
-            PairRecordChange::Gone(key) => self.set.gone(&(key.transfer, key.number)),
+            PairRecordChange::Gone(key) => self.set.remove_wanted(&(key.transfer, key.number)),
         };
         self.carry_out(mover, acts);
     }
 
-    fn ended(&mut self, mover: &Arc<MoverContext>, ended: FinishedTask) {
+    fn handle_finished_task(&mut self, mover: &Arc<MoverContext>, ended: FinishedTask) {
         let Some(id) = ended else { return };
         self.pairs.remove(&id);
-        let acts = self.set.ended(&id);
+        let acts = self.set.record_ended(&id);
         self.carry_out(mover, acts);
     }
 
@@ -108,9 +109,9 @@ impl MoverTasks {
                     let record = Arc::clone(records.entry(transfer.clone()).or_default());
                     self.begin_scans(mover, transfer, record);
                 }
-                MoverReconcilerAction::Stop(id) => tell_to_end(self.pairs.get(&id)),
+                MoverReconcilerAction::Stop(id) => send_stop(self.pairs.get(&id)),
                 MoverReconcilerAction::StopScans(transfer) => {
-                    tell_to_end(self.scans.remove(&transfer).as_ref())
+                    send_stop(self.scans.remove(&transfer).as_ref())
                 }
             }
         }
@@ -122,7 +123,7 @@ impl MoverTasks {
         self.pairs.insert(id.clone(), stop);
         let mover = Arc::clone(mover);
         self.tasks.spawn(async move {
-            keep(mover, pair.into(), record, stopped).await;
+            run_pair_sessions(mover, pair.into(), record, stopped).await;
             Some(id)
         });
     }
@@ -132,7 +133,8 @@ impl MoverTasks {
         self.scans.insert(transfer.clone(), stop);
         let mover = Arc::clone(mover);
         self.tasks.spawn(async move {
-            if let Some(record) = settled_record(&mover, &transfer, &record, stopped.clone()).await {
+            if let Some(record) = wait_for_resolved_record(&mover, &transfer, &record, stopped.clone()).await
+            {
                 scan::run(mover, record.clone(), stopped).await;
             }
             None
@@ -140,14 +142,14 @@ impl MoverTasks {
     }
 }
 
-fn tell_to_end(stop: Option<&Stop>) {
+fn send_stop(stop: Option<&Stop>) {
     if let Some(stop) = stop {
         let _ = stop.send(true);
     }
 }
 
 /// Returns the transfer's record once it has source and destination directories.
-async fn settled_record<'a>(
+async fn wait_for_resolved_record<'a>(
     mover: &MoverContext,
     transfer: &str,
     shared: &'a OnceCell<TransferRecord>,
@@ -172,28 +174,30 @@ async fn settled_record<'a>(
 }
 
 /// Runs a pair's sessions as long as the pair exists.
-async fn keep(
+async fn run_pair_sessions(
     mover: Arc<MoverContext>,
     pair: MoverPairRecord,
     record: CachedTransferRecord,
     mut stop: watch::Receiver<bool>,
 ) {
-    let Some(record) = settled_record(&mover, &pair.transfer, &record, stop.clone()).await else { return };
+    let Some(record) = wait_for_resolved_record(&mover, &pair.transfer, &record, stop.clone()).await else {
+        return;
+    };
     while !*stop.borrow() {
         let counted = Arc::clone(&mover);
-        let _sending = counted.sending();
+        let _sending = counted.count_reading_session();
         let end = pair::run(Arc::clone(&mover), pair.clone(), record, stop.clone()).await;
-        mover.rests(&MoverPairKey::of(&pair));
+        mover.remove_pair_rate(&MoverPairKey::of(&pair));
         let reason = match end {
             // The transfer is closed, or has no work left: the manager decides what follows.
             MoverPairOutcome::Well => None,
             MoverPairOutcome::Failed(fault) => {
-                mover.tell_fault(&pair.transfer, &pair.sink, &fault).await;
+                mover.report_fault(&pair.transfer, &pair.sink, &fault).await;
                 Some(fault.reason)
             }
         };
         if let Some(reason) = reason {
-            mover.say(format!("transfer {}, with {}: {reason}", pair.transfer, pair.sink));
+            mover.notify_user(format!("transfer {}, with {}: {reason}", pair.transfer, pair.sink));
         }
         tokio::select! {
             () = tokio::time::sleep(AGAIN_AFTER) => {}

@@ -26,7 +26,7 @@ struct PeerHostHistory {
 }
 
 impl PathMemory {
-    fn known(&self) -> MutexGuard<'_, PeerHostHistory> {
+    fn lock_history(&self) -> MutexGuard<'_, PeerHostHistory> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -36,15 +36,15 @@ impl PathMemory {
     }
 
     /// Records that the fabric to `host` broke.
-    pub fn fabric_broke(&self, host: &str) {
-        let mut known = self.known();
+    pub fn record_broken_fabric(&self, host: &str) {
+        let mut known = self.lock_history();
         known.broken_fabrics.retain(|_, at| at.elapsed() < FABRIC_REST);
         known.broken_fabrics.insert(host.to_owned(), Instant::now());
     }
 
     /// Returns true if a fabric to `host` may be tried without the user's demand.
     pub fn may_use_fabric(&self, host: &str) -> bool {
-        self.known().broken_fabrics.get(host).is_none_or(|at| at.elapsed() >= FABRIC_REST)
+        self.lock_history().broken_fabrics.get(host).is_none_or(|at| at.elapsed() >= FABRIC_REST)
     }
 }
 
@@ -55,11 +55,11 @@ struct HostTunerMemory {
 
 impl TunerMemory for HostTunerMemory {
     fn recall(&self, size: MeanSizeClass) -> Option<SessionTuningResult> {
-        self.paths.known().tuners.get(&(self.host.clone(), size)).cloned()
+        self.paths.lock_history().tuners.get(&(self.host.clone(), size)).cloned()
     }
 
     fn keep(&self, size: MeanSizeClass, record: &SessionTuningResult) {
-        let mut known = self.paths.known();
+        let mut known = self.paths.lock_history();
         if known.tuners.len() >= RECORDS_MAX {
             known.tuners.clear();
         }
@@ -75,7 +75,7 @@ mod tests {
     fn a_fabric_that_broke_is_left_alone_on_the_way_to_that_host_only() {
         let paths = PathMemory::default();
         assert!(paths.may_use_fabric("a"));
-        paths.fabric_broke("a");
+        paths.record_broken_fabric("a");
         assert!(!paths.may_use_fabric("a") && paths.may_use_fabric("b"));
     }
 }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use carrack_model::{RelPath, plain};
+use carrack_model::{RelPath, text_without_errno};
 use carrack_plan::fleet::{
-    AvailableMovers, ChunkLimits, FailedMovers, MoverFaultKind, acknowledged_after, left_for, may_be_left,
+    AvailableMovers, ChunkLimits, FailedMovers, MoverFaultKind, may_leave_to_others, redelivery_delay,
+    scan_ack_delay,
 };
 use carrack_storage::{
     EntryPlace, ExtraMetadataReader, PathPurpose, ScanFilter, ScanRoot, ScanRootScope, SourceScan,
@@ -18,7 +19,7 @@ use tokio::sync::watch;
 
 use super::MoverContext;
 use super::cutting::{ScanReport, ScannedItemCallback, cut_and_publish};
-use super::engine_settings::terms;
+use super::engine_settings::spec_and_settings;
 use super::pair::PairFault;
 use crate::error::BusError;
 use crate::log::{FleetTransferLog, TransferLogEntry};
@@ -55,7 +56,7 @@ pub(super) async fn run(mover: Arc<MoverContext>, record: TransferRecord, mut st
             Ok(None) => {}
             Ok(Some(delivery)) => {
                 if let Err(error) = scan(&mover, &record, &leg, &queue, delivery).await {
-                    mover.say(format!("transfer {}: the scan: {error}", record.id));
+                    mover.notify_user(format!("transfer {}: the scan: {error}", record.id));
                 }
             }
             Err(BusError::Missing(_)) => return,
@@ -71,20 +72,20 @@ async fn scan(
     queue: &TransferWorkStream,
     delivery: QueueDelivery<ScanWorkHeader>,
 ) -> Result<(), BusError> {
-    let mut tried = queue.scan_tried().await?;
-    let sources = mover.movers.able_lately(&record.submission.source.site, &leg.source);
+    let mut tried = queue.scan_failed_movers().await?;
+    let sources = mover.movers.recently_ready_mover_ids(&record.submission.source.site, &leg.source);
     let able = AvailableMovers { sources, sinks: Vec::new() };
-    let may_be_left = may_be_left(delivery.delivered);
-    if may_be_left && tried.is_for_others(&mover.id, "", &able) {
-        return delivery.nak(left_for(delivery.delivered)).await;
+    let may_be_left = may_leave_to_others(delivery.delivered);
+    if may_be_left && tried.should_leave_to_others(&mover.id, "", &able) {
+        return delivery.nak(redelivery_delay(delivery.delivered)).await;
     }
     tried.add(true, &mover.id);
-    let others_may = may_be_left && tried.leaves(true, &able.sources);
+    let others_may = may_be_left && tried.has_untried(true, &able.sources);
     // Each delivery is a separate attempt, which distinguishes the messages of a mover that died.
     let attempt = delivery.head.attempt - 1 + u32::try_from(delivery.delivered).unwrap_or(u32::MAX);
     let log = FleetTransferLog::open(&mover.bus, &record.id)?;
     let extending = tokio::spawn(extend(delivery.acker()));
-    let readers = readers(&record.submission.options);
+    let readers = extras_and_filter(&record.submission.options);
     let steps = Arc::new(AtomicU64::new(0));
     let walk = {
         let (mover, leg, readers, steps) =
@@ -97,7 +98,7 @@ async fn scan(
     let mut cutting = tokio::spawn(cut_and_publish(queue.clone(), attempt, limits(record), walk));
     let over = tokio::select! {
         over = &mut cutting => Ok(over),
-        () = hangs(&steps), if others_may => Err(PairFault::hung("its scan has stood still")),
+        () = wait_until_hanging(&steps), if others_may => Err(PairFault::hung("its scan has stood still")),
     };
     extending.abort();
     let (scanned, published) = match over {
@@ -105,7 +106,7 @@ async fn scan(
         Ok(Err(panic)) => (Err(std::io::Error::other(panic)), Ok(())),
         Err(fault) => {
             mover.abandon(cutting, true);
-            return give_to_others(mover, queue, &delivery, &tried, &fault).await;
+            return leave_to_other_movers(mover, queue, &delivery, &tried, &fault).await;
         }
     };
     if let Err(error) = published {
@@ -113,10 +114,10 @@ async fn scan(
         return Err(error);
     }
     // One mover can't decide that the source is unreadable, however few movers there are.
-    if let Some(fault) = doubt(&scanned)
+    if let Some(fault) = scan_fault(&scanned)
         && (others_may || may_be_left && fault.kind == MoverFaultKind::Refused)
     {
-        return give_to_others(mover, queue, &delivery, &tried, &fault).await;
+        return leave_to_other_movers(mover, queue, &delivery, &tried, &fault).await;
     }
     let reader = readers.ok().and_then(|(reader, _)| reader);
     let losses: Vec<_> = reader.into_iter().flat_map(|reader| reader.losses().take()).collect();
@@ -125,8 +126,8 @@ async fn scan(
         let of = format!("scan-{attempt}");
         log.append(&TransferLogEntry::Lost { by: by.clone(), of, number: 0, losses }).await?;
     }
-    log.append(&ended(scanned, attempt, by)).await?;
-    tokio::time::sleep(acknowledged_after(delivery.delivered)).await;
+    log.append(&scan_log_entry(scanned, attempt, by)).await?;
+    tokio::time::sleep(scan_ack_delay(delivery.delivered)).await;
     delivery.ack().await
 }
 
@@ -159,7 +160,7 @@ async fn extend(acker: DeliveryAcker) {
 }
 
 /// Returns the log entry of a scan.
-fn ended(scanned: io::Result<ScanReport>, attempt: u32, by: String) -> TransferLogEntry {
+fn scan_log_entry(scanned: io::Result<ScanReport>, attempt: u32, by: String) -> TransferLogEntry {
     match scanned {
         Ok(report) => TransferLogEntry::ScanDone {
             attempt,
@@ -176,22 +177,22 @@ fn ended(scanned: io::Result<ScanReport>, attempt: u32, by: String) -> TransferL
             skipped: report.skipped,
             skipped_entries: report.skipped_entries,
         },
-        Err(error) => TransferLogEntry::ScanFailed { attempt, by, reason: plain(&error) },
+        Err(error) => TransferLogEntry::ScanFailed { attempt, by, reason: text_without_errno(&error) },
     }
 }
 
 type ScanExtrasAndFilter = (Option<Arc<ExtraMetadataReader>>, Option<Arc<ScanFilter>>);
 
 /// The reader of attributes and the filter of entries, as far as the transfer needs them.
-fn readers(options: &TransferOptions) -> Result<ScanExtrasAndFilter, String> {
-    let (spec, settings) = terms(options).map_err(|trouble| trouble.line())?;
+fn extras_and_filter(options: &TransferOptions) -> Result<ScanExtrasAndFilter, String> {
+    let (spec, settings) = spec_and_settings(options).map_err(|trouble| trouble.line())?;
     let reader = ExtraMetadataReader::new(settings.fidelity, spec.slot_bytes as usize).map(Arc::new);
-    let filter = ScanFilter::new(&settings.selection).map_err(|error| plain(&error))?;
+    let filter = ScanFilter::new(&settings.selection).map_err(|error| text_without_errno(&error))?;
     Ok((reader, filter.map(Arc::new)))
 }
 
 /// Returns when the scan has found nothing for too long.
-async fn hangs(steps: &AtomicU64) {
+async fn wait_until_hanging(steps: &AtomicU64) {
     let mut last = 0;
     loop {
         tokio::time::sleep(HANGS_AFTER).await;
@@ -205,9 +206,9 @@ async fn hangs(steps: &AtomicU64) {
 
 /// Returns a fault if another mover of the site may see the source otherwise: read errors, or no entries at
 /// all.
-fn doubt(scanned: &io::Result<ScanReport>) -> Option<PairFault> {
+fn scan_fault(scanned: &io::Result<ScanReport>) -> Option<PairFault> {
     let (kind, reason) = match scanned {
-        Err(error) => (MoverFaultKind::Refused, plain(&error)),
+        Err(error) => (MoverFaultKind::Refused, text_without_errno(&error)),
         Ok(report) if report.doubt.is_some() => (MoverFaultKind::Doubted, report.doubt.clone()?),
         Ok(report) if report.is_empty() => (MoverFaultKind::Doubted, "it finds nothing there".to_owned()),
         Ok(_) => return None,
@@ -216,16 +217,16 @@ fn doubt(scanned: &io::Result<ScanReport>) -> Option<PairFault> {
 }
 
 /// Leaves the scan to the site's other movers.
-async fn give_to_others(
+async fn leave_to_other_movers(
     mover: &MoverContext,
     queue: &TransferWorkStream,
     delivery: &QueueDelivery<ScanWorkHeader>,
     tried: &FailedMovers,
     fault: &PairFault,
 ) -> Result<(), BusError> {
-    mover.tell_fault(queue.transfer(), "", fault).await;
-    queue.note_scan_tried(tried).await?;
-    delivery.nak(left_for(delivery.delivered)).await
+    mover.report_fault(queue.transfer(), "", fault).await;
+    queue.store_scan_failed_movers(tried).await?;
+    delivery.nak(redelivery_delay(delivery.delivered)).await
 }
 
 fn limits(record: &TransferRecord) -> ChunkLimits {

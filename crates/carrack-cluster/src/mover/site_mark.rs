@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use carrack_model::plain;
+use carrack_model::text_without_errno;
 use carrack_storage::RootDirectory;
 use rustix::fs::{Mode, OFlags, fsync, openat};
 use rustix::io::{Errno, read, write};
@@ -33,7 +33,7 @@ const MARK_BYTES: usize = 17;
 
 /// Returns the mark beneath a held directory, and creates it if it is missing; empty if it can be neither
 /// read nor created, as on a read-only file system.
-fn mark_of(root: &RootDirectory) -> String {
+fn read_or_create_mark(root: &RootDirectory) -> String {
     let Ok(directory) = root.open_directory(&carrack_model::RelPath::root()) else { return String::new() };
     match read_mark(&directory) {
         Ok(mark) => mark,
@@ -63,51 +63,51 @@ fn make_mark(directory: &OwnedFd) -> rustix::io::Result<String> {
 }
 
 /// Returns the reason if a path no longer leads to the held directory, else `None`.
-fn changed(path: &Path, held: &RootDirectory) -> Option<String> {
+fn path_change_problem(path: &Path, held: &RootDirectory) -> Option<String> {
     let why = match RootDirectory::open(path) {
         Ok(now) if now.identity() == held.identity() => return None,
         Ok(_) => {
             "another directory is there than when this mover began (mounted, or unmounted, since?)".to_owned()
         }
-        Err(error) => plain(&error),
+        Err(error) => text_without_errno(&error),
     };
     Some(format!("{}: {why}; start the mover again when it is right", path.display()))
 }
 
 /// Checks all directories as long as the mover runs.
 pub(super) async fn watch(mover: Arc<MoverContext>) {
-    let held: Arc<Vec<(PathBuf, RootDirectory)>> = Arc::clone(mover.reach.held());
+    let held: Arc<Vec<(PathBuf, RootDirectory)>> = Arc::clone(mover.reach.open_directories());
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         let directories = Arc::clone(&held);
-        let mut looking = tokio::task::spawn_blocking(move || look(&directories));
+        let mut looking = tokio::task::spawn_blocking(move || check_directories(&directories));
         let looked = match timeout(ANSWERS_WITHIN, &mut looking).await {
             Ok(looked) => looked,
             Err(_) => {
-                mover.is_ill(HANGS.to_owned());
+                mover.set_storage_problem(HANGS.to_owned());
                 looking.await
             }
         };
         if let Ok((ill, marks)) = looked {
             // A hanging session counts even if the check succeeded.
             let hangs = mover.hanging.load(Relaxed) > 0 && ill.is_empty();
-            mover.is_ill(if hangs { HANGS.to_owned() } else { ill });
+            mover.set_storage_problem(if hangs { HANGS.to_owned() } else { ill });
             mover.registration.update(|record| record.site_marks = marks);
         }
     }
 }
 
 /// Returns the problem (or an empty text), and the marks.
-fn look(held: &[(PathBuf, RootDirectory)]) -> (String, Vec<String>) {
-    let ill = held.iter().find_map(|(path, root)| changed(path, root)).unwrap_or_default();
+fn check_directories(held: &[(PathBuf, RootDirectory)]) -> (String, Vec<String>) {
+    let ill = held.iter().find_map(|(path, root)| path_change_problem(path, root)).unwrap_or_default();
     (ill, marks(held))
 }
 
 /// Returns the marks of all directories.
 pub(super) fn marks(held: &[(PathBuf, RootDirectory)]) -> Vec<String> {
-    held.iter().map(|(_, root)| mark_of(root)).collect()
+    held.iter().map(|(_, root)| read_or_create_mark(root)).collect()
 }
 
 #[cfg(test)]
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     fn mark_at(directory: &Path) -> String {
-        mark_of(&RootDirectory::open(directory).unwrap())
+        read_or_create_mark(&RootDirectory::open(directory).unwrap())
     }
 
     #[test]
@@ -137,10 +137,10 @@ mod tests {
         let path = dir.path().join("at");
         fs::create_dir(&path).unwrap();
         let held = RootDirectory::open(&path).unwrap();
-        assert_eq!(changed(&path, &held), None);
+        assert_eq!(path_change_problem(&path, &held), None);
         fs::rename(&path, dir.path().join("away")).unwrap();
-        assert!(changed(&path, &held).is_some());
+        assert!(path_change_problem(&path, &held).is_some());
         fs::create_dir(&path).unwrap();
-        assert!(changed(&path, &held).is_some_and(|why| why.contains("another directory")));
+        assert!(path_change_problem(&path, &held).is_some_and(|why| why.contains("another directory")));
     }
 }

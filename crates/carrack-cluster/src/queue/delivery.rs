@@ -37,7 +37,7 @@ pub struct QueuePuller<H> {
 impl<H: QueueItemHeader> QueuePuller<H> {
     pub(super) fn new(bus: &NatsBus, consumer: String) -> QueuePuller<H> {
         let names = bus.names();
-        let subject = format!("{}.CONSUMER.MSG.NEXT.{}.{consumer}", names.api(), names.work());
+        let subject = format!("{}.CONSUMER.MSG.NEXT.{}.{consumer}", names.api_prefix(), names.work_stream());
         QueuePuller { bus: bus.clone(), subject, consumer, heads: PhantomData }
     }
 
@@ -64,9 +64,9 @@ impl<H: QueueItemHeader> QueuePuller<H> {
         let answer = tokio::select! {
             answer = self.bus.client().send_request(self.subject.clone(), request) => answer,
             // A new connection has new subscriptions: the server dropped the old request with the old ones.
-            _ = connected.changed() => return Err(BusError::away(&self.consumer, &"the connection was lost")),
+            _ = connected.changed() => return Err(BusError::no_answer(&self.consumer, &"the connection was lost")),
         };
-        let message = answer.map_err(|error| self.bus.away(&self.consumer, &error))?;
+        let message = answer.map_err(|error| self.bus.no_answer_error(&self.consumer, &error))?;
         match message.status {
             None | Some(StatusCode::OK) => self.read(message).await.map(Some),
             Some(StatusCode::NOT_FOUND | StatusCode::TIMEOUT) => Ok(None),
@@ -78,7 +78,7 @@ impl<H: QueueItemHeader> QueuePuller<H> {
         if reason.eq_ignore_ascii_case("Consumer Deleted") {
             return BusError::Missing(format!("the queue {}", self.consumer));
         }
-        BusError::away(&self.consumer, &format!("{status} {reason}"))
+        BusError::no_answer(&self.consumer, &format!("{status} {reason}"))
     }
 
     async fn read(&self, message: Message) -> Result<QueueDelivery<H>, BusError> {
@@ -101,7 +101,7 @@ impl<H: QueueItemHeader> QueuePuller<H> {
                 acker,
             }),
             Err(error) => {
-                acker.say(AckKind::Nak(Some(LEFT_FOR))).await?;
+                acker.send_ack(AckKind::Nak(Some(LEFT_FOR))).await?;
                 Err(error)
             }
         }
@@ -125,7 +125,7 @@ pub struct QueueDelivery<H> {
 
 impl<H> QueueDelivery<H> {
     /// Returns true if it was delivered before: parts of the work may be done.
-    pub fn is_again(&self) -> bool {
+    pub fn is_redelivered(&self) -> bool {
         self.delivered > 1
     }
 
@@ -173,7 +173,7 @@ impl DeliveryAcker {
     /// # Errors
     /// If NATS does not answer: then it is not extended.
     pub async fn in_progress(&self) -> Result<(), BusError> {
-        self.say(AckKind::Progress).await
+        self.send_ack(AckKind::Progress).await
     }
 
     /// Acknowledges the delivery, which is never redelivered then; returns after the server's confirmation.
@@ -181,7 +181,7 @@ impl DeliveryAcker {
     /// # Errors
     /// If NATS does not answer: then it may be redelivered.
     pub async fn ack(&self) -> Result<(), BusError> {
-        self.say(AckKind::Ack).await
+        self.send_ack(AckKind::Ack).await
     }
 
     /// Returns the item to the queue, to be redelivered after `delay`.
@@ -189,17 +189,17 @@ impl DeliveryAcker {
     /// # Errors
     /// If NATS does not answer: then it is redelivered after the ack deadline.
     pub async fn nak(&self, delay: Duration) -> Result<(), BusError> {
-        self.say(AckKind::Nak(Some(delay))).await
+        self.send_ack(AckKind::Nak(Some(delay))).await
     }
 
-    async fn say(&self, kind: AckKind) -> Result<(), BusError> {
+    async fn send_ack(&self, kind: AckKind) -> Result<(), BusError> {
         let request = Request::new().payload(kind.into()).timeout(Some(ANSWER_WITHIN));
         match self.bus.client().send_request(self.reply.clone(), request).await {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == RequestErrorKind::NoResponders => {
-                Err(BusError::away(&self.consumer, &"its server is away, or it was removed"))
+                Err(BusError::no_answer(&self.consumer, &"its server is away, or it was removed"))
             }
-            Err(error) => Err(self.bus.away(&self.consumer, &error)),
+            Err(error) => Err(self.bus.no_answer_error(&self.consumer, &error)),
         }
     }
 }

@@ -42,14 +42,14 @@ impl WorkItemHeader {
 
 impl WorkItemHeader {
     /// Returns the item's name among those of its transfer.
-    pub(super) fn item(&self) -> String {
-        format!("{}-{}-{}", self.attempt, self.kind.word(), self.number)
+    pub(super) fn item_name(&self) -> String {
+        format!("{}-{}-{}", self.attempt, self.kind.as_str(), self.number)
     }
 }
 
 impl WorkItemKind {
     /// Returns the word for IDs and subjects.
-    pub(super) fn word(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             WorkItemKind::Files | WorkItemKind::Part(_) => "chunk",
             WorkItemKind::Finish { .. } => "finish",

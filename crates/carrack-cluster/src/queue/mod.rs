@@ -58,7 +58,7 @@ pub struct PendingItemCounts {
 
 impl PendingItemCounts {
     /// Returns the number of unacknowledged items.
-    pub fn left(&self) -> u64 {
+    pub fn unacknowledged(&self) -> u64 {
         self.waiting + self.out
     }
 }
@@ -102,7 +102,7 @@ impl TransferWorkStream {
         if !is_name(transfer) {
             return Err(BusError::BadName(transfer.to_owned()));
         }
-        let stream = bus.context().get_stream_no_info(bus.names().work()).await;
+        let stream = bus.context().get_stream_no_info(bus.names().work_stream()).await;
         let stream = stream.map_err(|error| BusError::refused("the work stream", &error))?;
         Ok(TransferWorkStream { bus: bus.clone(), transfer: transfer.to_owned(), stream })
     }
@@ -116,10 +116,10 @@ impl TransferWorkStream {
     ///
     /// # Errors
     /// If NATS refuses.
-    pub async fn prepare(&self, ack_wait: Duration) -> Result<(), BusError> {
+    pub async fn create_consumers(&self, ack_wait: Duration) -> Result<(), BusError> {
         let names = self.bus.names();
-        let scans = names.work_kind(&self.transfer, FleetWorkKind::Scan);
-        let chunks = names.chunks(&self.transfer);
+        let scans = names.work_kind_subject(&self.transfer, FleetWorkKind::Scan);
+        let chunks = names.chunk_subject(&self.transfer);
         let made = [(self.scan_consumer(), scans), (self.chunk_consumer(), chunks)];
         let made = made.map(|(name, subject)| self.make_consumer(name, subject, ack_wait));
         try_join_all(made).await.map(|_| ())
@@ -173,16 +173,19 @@ impl TransferWorkStream {
         if floor == 0 {
             return Ok(0);
         }
-        let chunks = self.bus.names().chunks(&self.transfer);
+        let chunks = self.bus.names().chunk_subject(&self.transfer);
         let purged = self.stream.purge().filter(chunks).sequence(floor + 1).await;
-        purged.map(|purged| purged.purged).map_err(|error| self.failed(&error))
+        purged.map(|purged| purged.purged).map_err(|error| self.request_error(&error))
     }
 
     /// Returns the directories that an attempt's scan has published, in its order. Makes no consumer.
     pub fn dirs(&self, attempt: u32) -> DirectoryMessageReader {
         let names = self.bus.names();
-        let subject = names.work_kind(&self.transfer, FleetWorkKind::Dirs);
-        DirectoryMessageReader { pages: JetStreamPageReader::new(&self.bus, names.work(), subject), attempt }
+        let subject = names.work_kind_subject(&self.transfer, FleetWorkKind::Dirs);
+        DirectoryMessageReader {
+            pages: JetStreamPageReader::new(&self.bus, names.work_stream(), subject),
+            attempt,
+        }
     }
 
     /// Returns a large file's entry, as the scan has published it.
@@ -190,11 +193,11 @@ impl TransferWorkStream {
     /// # Errors
     /// If NATS does not answer.
     pub async fn read_large(&self, attempt: u32, file: u64) -> Result<Option<Vec<u8>>, BusError> {
-        let subject = self.bus.names().large(&self.transfer, attempt, file);
+        let subject = self.bus.names().large_file_subject(&self.transfer, attempt, file);
         match self.stream.direct_get_last_for_subject(subject).await {
             Ok(message) => Ok(Some(message.payload.into())),
             Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(None),
-            Err(error) => Err(self.failed(&error)),
+            Err(error) => Err(self.request_error(&error)),
         }
     }
 
@@ -202,72 +205,79 @@ impl TransferWorkStream {
     ///
     /// # Errors
     /// If NATS does not answer.
-    pub async fn tried(&self, head: &WorkItemHeader) -> Result<FailedMovers, BusError> {
-        self.tried_at(&head.item()).await
+    pub async fn failed_movers(&self, head: &WorkItemHeader) -> Result<FailedMovers, BusError> {
+        self.failed_movers_of_item(&head.item_name()).await
     }
 
     /// Returns the same for the scan.
     ///
     /// # Errors
     /// If NATS does not answer.
-    pub async fn scan_tried(&self) -> Result<FailedMovers, BusError> {
-        self.tried_at(SCAN_ITEM).await
+    pub async fn scan_failed_movers(&self) -> Result<FailedMovers, BusError> {
+        self.failed_movers_of_item(SCAN_ITEM).await
     }
 
     /// Stores the movers that have failed a chunk.
     ///
     /// # Errors
     /// If NATS does not take it.
-    pub async fn note_tried(&self, head: &WorkItemHeader, tried: &FailedMovers) -> Result<(), BusError> {
-        self.note_tried_at(&head.item(), tried).await
+    pub async fn store_failed_movers(
+        &self,
+        head: &WorkItemHeader,
+        tried: &FailedMovers,
+    ) -> Result<(), BusError> {
+        self.write_failed_movers(&head.item_name(), tried).await
     }
 
     /// Stores the movers that have failed the scan.
     ///
     /// # Errors
     /// If NATS does not take it.
-    pub async fn note_scan_tried(&self, tried: &FailedMovers) -> Result<(), BusError> {
-        self.note_tried_at(SCAN_ITEM, tried).await
+    pub async fn store_scan_failed_movers(&self, tried: &FailedMovers) -> Result<(), BusError> {
+        self.write_failed_movers(SCAN_ITEM, tried).await
     }
 
     /// Stores that a mover can't read, or write, at the transfer's place: others do not wait for it.
     ///
     /// # Errors
     /// If NATS does not take it.
-    pub async fn note_refuses(&self, is_source: bool, mover: &str) -> Result<(), BusError> {
-        let mut tried = self.read_tried(ALL_ITEMS).await?;
+    pub async fn add_refusing_mover(&self, is_source: bool, mover: &str) -> Result<(), BusError> {
+        let mut tried = self.read_failed_movers(ALL_ITEMS).await?;
         tried.add(is_source, mover);
-        self.note_tried_at(ALL_ITEMS, &tried).await
+        self.write_failed_movers(ALL_ITEMS, &tried).await
     }
 
-    async fn tried_at(&self, item: &str) -> Result<FailedMovers, BusError> {
+    async fn failed_movers_of_item(&self, item: &str) -> Result<FailedMovers, BusError> {
         let names = self.bus.names();
-        let subjects = [item, ALL_ITEMS].map(|item| names.tried(&self.transfer, item));
+        let subjects = [item, ALL_ITEMS].map(|item| names.failed_movers_subject(&self.transfer, item));
         let mut tried = FailedMovers::default();
-        for message in last_of_each(&self.bus, &names.work(), &subjects).await? {
+        for message in last_of_each(&self.bus, &names.work_stream(), &subjects).await? {
             let record: FailedMoversRecord = read_record("who has failed an item", &message.payload)?;
             tried.merge(&record.tried);
         }
         Ok(tried)
     }
 
-    async fn read_tried(&self, item: &str) -> Result<FailedMovers, BusError> {
-        let subject = self.bus.names().tried(&self.transfer, item);
+    async fn read_failed_movers(&self, item: &str) -> Result<FailedMovers, BusError> {
+        let subject = self.bus.names().failed_movers_subject(&self.transfer, item);
         match self.stream.direct_get_last_for_subject(subject).await {
             Ok(message) => {
                 let record: FailedMoversRecord = read_record("who has failed an item", &message.payload)?;
                 Ok(record.tried)
             }
             Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(FailedMovers::default()),
-            Err(error) => Err(self.failed(&error)),
+            Err(error) => Err(self.request_error(&error)),
         }
     }
 
-    async fn note_tried_at(&self, item: &str, tried: &FailedMovers) -> Result<(), BusError> {
+    async fn write_failed_movers(&self, item: &str, tried: &FailedMovers) -> Result<(), BusError> {
         let what = "who has failed an item";
-        let subject = self.bus.names().tried(&self.transfer, item);
+        let subject = self.bus.names().failed_movers_subject(&self.transfer, item);
         let record = FailedMoversRecord { version: RECORD_VERSION, tried: tried.clone() };
-        self.bus.store(what, subject, HeaderMap::new(), write_record(what, &record)?).await.map(|_| ())
+        self.bus
+            .publish_to_stream(what, subject, HeaderMap::new(), write_record(what, &record)?)
+            .await
+            .map(|_| ())
     }
 
     /// Removes all of the transfer's work.
@@ -278,8 +288,8 @@ impl TransferWorkStream {
         // Another manager may have been faster.
         let consumers = [self.chunk_consumer(), self.scan_consumer()];
         join_all(consumers.iter().map(|name| self.stream.delete_consumer(name))).await;
-        let everything = self.bus.names().work_of(Some(&self.transfer));
-        self.stream.purge().filter(everything).await.map_err(|error| self.failed(&error))?;
+        let everything = self.bus.names().work_subjects(Some(&self.transfer));
+        self.stream.purge().filter(everything).await.map_err(|error| self.request_error(&error))?;
         Ok(())
     }
 
@@ -301,7 +311,7 @@ impl TransferWorkStream {
             max_waiting: WAITING_MAX,
             ..pull::Config::default()
         };
-        self.stream.create_consumer(config).await.map_err(|error| self.failed(&error))?;
+        self.stream.create_consumer(config).await.map_err(|error| self.request_error(&error))?;
         Ok(())
     }
 
@@ -309,7 +319,7 @@ impl TransferWorkStream {
         use async_nats::jetstream::context::ConsumerInfoErrorKind;
         let info = self.stream.consumer_info(consumer).await.map_err(|error| match error.kind() {
             ConsumerInfoErrorKind::NotFound => BusError::Missing(format!("the queue {consumer}")),
-            _ => self.failed(&error),
+            _ => self.request_error(&error),
         })?;
         Ok(PendingItemCounts {
             waiting: info.num_pending,
@@ -326,7 +336,7 @@ impl TransferWorkStream {
         format!("{}_chunk_0", self.transfer)
     }
 
-    fn failed(&self, error: &dyn std::fmt::Display) -> BusError {
-        self.bus.away(&format!("the work of transfer {}", self.transfer), error)
+    fn request_error(&self, error: &dyn std::fmt::Display) -> BusError {
+        self.bus.no_answer_error(&format!("the work of transfer {}", self.transfer), error)
     }
 }

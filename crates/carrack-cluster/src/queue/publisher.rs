@@ -51,7 +51,7 @@ impl ItemPublisher {
     /// # Errors
     /// If NATS does not take it, or any item before it.
     pub async fn publish_scan(&mut self, head: &ScanWorkHeader) -> Result<(), BusError> {
-        let subject = self.bus.names().work_kind(&self.transfer, FleetWorkKind::Scan);
+        let subject = self.bus.names().work_kind_subject(&self.transfer, FleetWorkKind::Scan);
         let id = format!("{}-{}-scan", self.transfer, head.attempt);
         self.publish(subject, id, Some(write_head(head)?), head.attempt, Vec::new()).await?;
         self.flush().await
@@ -62,8 +62,8 @@ impl ItemPublisher {
     /// # Errors
     /// If the table is too large, or NATS has not taken an earlier item.
     pub async fn publish_chunk(&mut self, head: &WorkItemHeader, table: Vec<u8>) -> Result<(), BusError> {
-        let subject = self.bus.names().chunks(&self.transfer);
-        let id = format!("{}-{}-{}-{}", self.transfer, head.attempt, head.kind.word(), head.number);
+        let subject = self.bus.names().chunk_subject(&self.transfer);
+        let id = format!("{}-{}-{}-{}", self.transfer, head.attempt, head.kind.as_str(), head.number);
         self.publish(subject, id, Some(write_head(head)?), head.attempt, table).await
     }
 
@@ -72,7 +72,7 @@ impl ItemPublisher {
     /// # Errors
     /// If the table is too large, or NATS has not taken an earlier item.
     pub async fn publish_dirs(&mut self, attempt: u32, number: u64, table: Vec<u8>) -> Result<(), BusError> {
-        let subject = self.bus.names().work_kind(&self.transfer, FleetWorkKind::Dirs);
+        let subject = self.bus.names().work_kind_subject(&self.transfer, FleetWorkKind::Dirs);
         let id = format!("{}-{attempt}-dirs-{number}", self.transfer);
         self.publish(subject, id, None, attempt, table).await
     }
@@ -83,7 +83,7 @@ impl ItemPublisher {
     /// # Errors
     /// If the table is too large, or NATS has not taken an earlier item.
     pub async fn publish_large(&mut self, attempt: u32, file: u64, table: Vec<u8>) -> Result<(), BusError> {
-        let subject = self.bus.names().large(&self.transfer, attempt, file);
+        let subject = self.bus.names().large_file_subject(&self.transfer, attempt, file);
         let id = format!("{}-{attempt}-large-{file}", self.transfer);
         self.publish(subject, id, None, attempt, table).await
     }
@@ -137,9 +137,9 @@ async fn send(
 ) -> Result<(), BusError> {
     let began = Instant::now();
     loop {
-        match bus.store(&what, subject.clone(), headers.clone(), body.clone()).await {
+        match bus.publish_to_stream(&what, subject.clone(), headers.clone(), body.clone()).await {
             Ok(_) => return Ok(()),
-            Err(error) if error.may_pass() && began.elapsed() < PATIENCE => {
+            Err(error) if error.is_transient() && began.elapsed() < PATIENCE => {
                 tokio::time::sleep(AGAIN_AFTER).await;
             }
             Err(error) => return Err(error),
@@ -148,7 +148,7 @@ async fn send(
 }
 
 fn outcome(done: Result<Result<(), BusError>, tokio::task::JoinError>) -> Result<(), BusError> {
-    done.unwrap_or_else(|error| Err(BusError::away("an item of work", &error)))
+    done.unwrap_or_else(|error| Err(BusError::no_answer("an item of work", &error)))
 }
 
 fn write_head<H: Serialize>(head: &H) -> Result<String, BusError> {

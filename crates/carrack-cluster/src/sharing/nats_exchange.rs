@@ -26,13 +26,13 @@ pub(crate) struct NatsGrantExchange {
 impl NatsGrantExchange {
     /// Finds the meta-server of `site`; `None` if no manager shares its targets, or NATS does not answer.
     pub(crate) async fn find(bus: &NatsBus, site: &str) -> Option<NatsGrantExchange> {
-        let (subject, runtime) = (bus.names().grants(site), Handle::current());
+        let (subject, runtime) = (bus.names().grant_subject(site), Handle::current());
         let way = NatsGrantExchange { bus: bus.clone(), subject, runtime };
         // An empty batch is refused by any meta-server, which proves its presence.
-        way.ask(&GrantClientReport::default()).await.is_ok().then_some(way)
+        way.request_grants(&GrantClientReport::default()).await.is_ok().then_some(way)
     }
 
-    async fn ask(&self, batch: &GrantClientReport) -> io::Result<MetaSchedulerReply> {
+    async fn request_grants(&self, batch: &GrantClientReport) -> io::Result<MetaSchedulerReply> {
         let asked = VersionedMessage { version: RECORD_VERSION, body: batch };
         let body = write_record("a request for targets", &asked).map_err(io::Error::other)?;
         let request = async_nats::Request::new().payload(body.into()).timeout(Some(ANSWER_WITHIN));
@@ -45,7 +45,7 @@ impl NatsGrantExchange {
 
 impl GrantExchange for NatsGrantExchange {
     fn exchange(&self, batch: &GrantClientReport) -> io::Result<GrantReply> {
-        match self.runtime.block_on(self.ask(batch))? {
+        match self.runtime.block_on(self.request_grants(batch))? {
             MetaSchedulerReply::Granted(answer) => Ok(answer),
             MetaSchedulerReply::Refused(reason) => Err(io::Error::other(reason)),
         }

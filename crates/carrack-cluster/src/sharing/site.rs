@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Message;
-use carrack_model::plain;
+use carrack_model::text_without_errno;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -17,7 +17,7 @@ use tokio::time::MissedTickBehavior;
 
 use carrack_plan::grants::{GrantClientReport, GrantReply};
 
-use super::site_targets::shown;
+use super::site_targets::targets_page;
 use crate::bus::NatsBus;
 use crate::error::BusError;
 use crate::mover::UserMessageCallback;
@@ -73,7 +73,7 @@ pub(crate) async fn run(
             Err(error) => Err(error),
         };
         // A repeated error is reported once.
-        let told = served.err().map(|error| plain(&error));
+        let told = served.err().map(|error| text_without_errno(&error));
         if told != trouble {
             told.iter().for_each(|text| say(format!("sharing {site}: {text}")));
             trouble = told;
@@ -89,21 +89,21 @@ async fn serve(
     say: &UserMessageCallback,
     stop: &mut watch::Receiver<bool>,
 ) -> Result<(), BusError> {
-    let subscribed = bus.client().subscribe(bus.names().grants(&share.site)).await;
-    let mut batches = subscribed.map_err(|error| BusError::away("requests for targets", &error))?;
-    let subscribed = bus.client().subscribe(bus.names().targets(&share.site)).await;
-    let mut questions = subscribed.map_err(|error| BusError::away("questions about targets", &error))?;
+    let subscribed = bus.client().subscribe(bus.names().grant_subject(&share.site)).await;
+    let mut batches = subscribed.map_err(|error| BusError::no_answer("requests for targets", &error))?;
+    let subscribed = bus.client().subscribe(bus.names().target_state_subject(&share.site)).await;
+    let mut questions = subscribed.map_err(|error| BusError::no_answer("questions about targets", &error))?;
     let server = Arc::new(MetaSchedulerServer::start(share.settings.clone()));
-    let _measuring = measure(share, &server, say);
+    let _measuring = start_load_monitor(share, &server, say);
     let mut renewals = tokio::time::interval(RENEW_EVERY);
     renewals.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             Some(batch) = batches.next() => answer(bus, batch, |payload| reply(&server, payload)).await,
-            Some(question) = questions.next() => answer(bus, question, |payload| shown(&server, payload)).await,
+            Some(question) = questions.next() => answer(bus, question, |payload| targets_page(&server, payload)).await,
             _ = renewals.tick() => match lease.renew().await {
                 Err(LeaseRenewError::Lost(_)) => return Ok(()),
-                Err(LeaseRenewError::Bus(error)) if !lease.is_sure() => return Err(error),
+                Err(LeaseRenewError::Bus(error)) if !lease.is_certainly_held() => return Err(error),
                 Err(LeaseRenewError::Bus(_)) | Ok(()) => {}
             },
             _ = stop.changed() => return lease.release().await,
@@ -111,7 +111,7 @@ async fn serve(
     }
 }
 
-fn measure(
+fn start_load_monitor(
     share: &SiteSharing,
     server: &Arc<MetaSchedulerServer>,
     say: &UserMessageCallback,
@@ -121,7 +121,7 @@ fn measure(
     say(format!("{of_site}computation's load is measured by {}", settings.prometheus));
     let (heard, telling) = (Arc::clone(say), of_site.clone());
     server
-        .measure(settings, move |words| heard(format!("{telling}{words}")))
+        .start_load_monitor(settings, move |words| heard(format!("{telling}{words}")))
         .inspect_err(|error| say(format!("{of_site}computation's load is not measured: {error}")))
         .ok()
 }
@@ -138,7 +138,7 @@ async fn answer<T: Serialize>(bus: &NatsBus, message: Message, reply: impl Fn(&[
 fn reply(server: &MetaSchedulerServer, payload: &[u8]) -> MetaSchedulerReply {
     let batch = match read_record::<VersionedMessage<GrantClientReport>>("a request for targets", payload) {
         Ok(batch) => batch.body,
-        Err(error) => return MetaSchedulerReply::Refused(plain(&error)),
+        Err(error) => return MetaSchedulerReply::Refused(text_without_errno(&error)),
     };
     // A client's name begins with its host: no host can take all the places.
     let host = batch.client.split(':').next().unwrap_or_default().to_owned();

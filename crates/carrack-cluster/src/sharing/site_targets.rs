@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use async_nats::RequestErrorKind;
-use carrack_model::plain;
+use carrack_model::text_without_errno;
 use carrack_plan::grants::SharedTargetStatus;
 use serde::{Deserialize, Serialize};
 
@@ -89,19 +89,19 @@ impl SiteTargetsRequestError {
 }
 
 /// Answers a request. Clients appear under their own names.
-pub(super) fn shown(server: &MetaSchedulerServer, payload: &[u8]) -> TargetsPage {
+pub(super) fn targets_page(server: &MetaSchedulerServer, payload: &[u8]) -> TargetsPage {
     let SiteTargetsRequest { fs, after } =
         match read_record::<VersionedMessage<SiteTargetsRequest>>("a question", payload) {
             Ok(question) => question.body,
-            Err(error) => return TargetsPage::Refused(plain(&error)),
+            Err(error) => return TargetsPage::Refused(text_without_errno(&error)),
         };
     let (mut page, mut bytes) = (Vec::new(), 0);
     for mut target in server.targets(&fs).into_iter().filter(|target| target.target > after) {
         if bytes >= PAGE_BYTES {
             return TargetsPage::Page { targets: page, goes_on: true };
         }
-        target.holders.iter_mut().for_each(|holder| without_caller(&mut holder.client));
-        target.waiting.iter_mut().for_each(|waiting| without_caller(&mut waiting.client));
+        target.holders.iter_mut().for_each(|holder| remove_caller_prefix(&mut holder.client));
+        target.waiting.iter_mut().for_each(|waiting| remove_caller_prefix(&mut waiting.client));
         bytes += serde_json::to_vec(&target).map_or(0, |written| written.len());
         page.push(target);
     }
@@ -109,7 +109,7 @@ pub(super) fn shown(server: &MetaSchedulerServer, payload: &[u8]) -> TargetsPage
 }
 
 /// Removes the caller's name: a host's clients begin with its name anyhow.
-fn without_caller(client: &mut String) {
+fn remove_caller_prefix(client: &mut String) {
     if let Some((_, own)) = client.split_once('/') {
         *client = own.to_owned();
     }
@@ -131,7 +131,7 @@ pub async fn site_targets(
     let mut all: Vec<SharedTargetStatus> = Vec::new();
     for _ in 0..PAGES_MAX {
         let after = all.last().map(|target| target.target.clone()).unwrap_or_default();
-        match ask(bus, site, SiteTargetsRequest { fs: fs.to_owned(), after: after.clone() }).await? {
+        match request_page(bus, site, SiteTargetsRequest { fs: fs.to_owned(), after: after.clone() }).await? {
             TargetsPage::Refused(reason) => {
                 return Err(SiteTargetsRequestError::Refused { site: site.to_owned(), reason });
             }
@@ -147,17 +147,17 @@ pub async fn site_targets(
     Err(SiteTargetsRequestError::TooMany(site.to_owned()))
 }
 
-async fn ask(
+async fn request_page(
     bus: &NatsBus,
     site: &str,
     question: SiteTargetsRequest,
 ) -> Result<TargetsPage, SiteTargetsRequestError> {
     let body = write_record("a question", &VersionedMessage { version: RECORD_VERSION, body: question })?;
     let request = async_nats::Request::new().payload(body.into()).timeout(Some(ANSWER_WITHIN));
-    let answer = bus.client().send_request(bus.names().targets(site), request).await;
+    let answer = bus.client().send_request(bus.names().target_state_subject(site), request).await;
     let message = answer.map_err(|error| match error.kind() {
         RequestErrorKind::NoResponders => SiteTargetsRequestError::Nobody(site.to_owned()),
-        _ => bus.away("a site's targets", &error).into(),
+        _ => bus.no_answer_error("a site's targets", &error).into(),
     })?;
     Ok(read_record::<VersionedMessage<TargetsPage>>("an answer", &message.payload)?.body)
 }
@@ -176,7 +176,7 @@ mod tests {
 
     #[track_caller]
     fn page(server: &MetaSchedulerServer, fs: &str, after: &str) -> (Vec<SharedTargetStatus>, bool) {
-        match shown(server, &question(fs, after)) {
+        match targets_page(server, &question(fs, after)) {
             TargetsPage::Page { targets, goes_on } => (targets, goes_on),
             TargetsPage::Refused(reason) => panic!("{reason}"),
         }
@@ -217,6 +217,6 @@ mod tests {
             )
             .unwrap();
         assert_eq!(page(&server, "", "").0[0].waiting[0].client, client);
-        assert!(matches!(shown(&server, b"{}"), TargetsPage::Refused(_)));
+        assert!(matches!(targets_page(&server, b"{}"), TargetsPage::Refused(_)));
     }
 }

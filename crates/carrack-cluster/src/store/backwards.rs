@@ -6,7 +6,7 @@
 use async_nats::jetstream::message::StreamMessage;
 
 use super::JetStreamPageReader;
-use super::stream_pages::last_of_all;
+use super::stream_pages::last_matching_message;
 use crate::bus::NatsBus;
 use crate::error::BusError;
 
@@ -22,13 +22,13 @@ pub(super) async fn latest(
 ) -> Result<Vec<StreamMessage>, BusError> {
     let mut end = match before {
         Some(before) => before,
-        None => last_of_all(bus, stream, filter).await?.map_or(0, |last| last.sequence + 1),
+        None => last_matching_message(bus, stream, filter).await?.map_or(0, |last| last.sequence + 1),
     };
     let mut found = Vec::new();
     let mut width = most as u64;
     while found.len() < most && end > 1 {
         let begin = end.saturating_sub(width).max(1);
-        let mut window = window(bus, stream, filter, begin, end).await?;
+        let mut window = read_range(bus, stream, filter, begin, end).await?;
         window.retain(&keep);
         found.extend(window.into_iter().rev());
         (end, width) = (begin, width.saturating_mul(2));
@@ -38,7 +38,7 @@ pub(super) async fn latest(
 }
 
 /// Returns the messages from `begin` to before `end`.
-async fn window(
+async fn read_range(
     bus: &NatsBus,
     stream: &str,
     filter: &str,

@@ -74,7 +74,7 @@ impl<T: Serialize + DeserializeOwned> RecordBucket<T> {
 
     /// Writes a value, independent of the present one.
     pub(crate) async fn put(&self, key: &str, value: &T) -> Result<u64, BusError> {
-        self.write(key, HeaderMap::new(), write_record(&self.place(key), value)?).await
+        self.write(key, HeaderMap::new(), write_record(&self.describe_key(key), value)?).await
     }
 
     /// Writes a value only if the key has none, else [`BusError::Exists`].
@@ -85,28 +85,28 @@ impl<T: Serialize + DeserializeOwned> RecordBucket<T> {
         };
         // A deleted or expired key has left a marker with a revision of its own.
         if let Some(message) = first
-            && is_mark(&message.headers)
+            && is_deletion_marker(&message.headers)
         {
             match self.update(key, value, message.sequence).await {
                 Err(BusError::Conflict(_)) => {}
                 done => return done,
             }
         }
-        Err(BusError::Exists(self.place(key)))
+        Err(BusError::Exists(self.describe_key(key)))
     }
 
     /// Writes a value only if the present one has this revision, else [`BusError::Conflict`].
     pub(crate) async fn update(&self, key: &str, value: &T, revision: u64) -> Result<u64, BusError> {
         let mut headers = HeaderMap::new();
         headers.insert(EXPECTED, revision.to_string().as_str());
-        self.write(key, headers, write_record(&self.place(key), value)?).await
+        self.write(key, headers, write_record(&self.describe_key(key), value)?).await
     }
 
     /// Deletes a key; with a revision, only if the value has it.
     pub(crate) async fn delete(&self, key: &str, revision: Option<u64>) -> Result<(), BusError> {
         let mut headers = HeaderMap::new();
         headers.insert(OPERATION, "DEL");
-        headers.insert(TTL, self.mark_stays_s().to_string().as_str());
+        headers.insert(TTL, self.deletion_marker_ttl_s().to_string().as_str());
         if let Some(revision) = revision {
             headers.insert(EXPECTED, revision.to_string().as_str());
         }
@@ -115,15 +115,15 @@ impl<T: Serialize + DeserializeOwned> RecordBucket<T> {
 
     /// Returns the revision of a key, and the time of its storage in milliseconds since 1970, by the server's
     /// clock.
-    pub(crate) async fn kept_at(&self, key: &str) -> Result<Option<(u64, i64)>, BusError> {
+    pub(crate) async fn revision_and_time_ms(&self, key: &str) -> Result<Option<(u64, i64)>, BusError> {
         let kept = self.last(key).await?;
         Ok(kept.map(|message| (message.sequence, (message.time.unix_timestamp_nanos() / 1_000_000) as i64)))
     }
 
     pub(crate) async fn get(&self, key: &str) -> Result<Option<KvBucketEntry<T>>, BusError> {
         match self.last(key).await? {
-            Some(message) if !is_mark(&message.headers) => {
-                let value = read_record(&self.place(key), &message.payload)?;
+            Some(message) if !is_deletion_marker(&message.headers) => {
+                let value = read_record(&self.describe_key(key), &message.payload)?;
                 Ok(Some(KvBucketEntry { key: key.to_owned(), value, revision: message.sequence }))
             }
             _ => Ok(None),
@@ -140,12 +140,12 @@ impl<T: Serialize + DeserializeOwned> RecordBucket<T> {
     }
 
     /// Returns those of these keys that exist, in no order. Makes no consumer.
-    pub(crate) async fn some(
+    pub(crate) async fn existing_entries(
         &self,
         keys: impl Iterator<Item = &str>,
     ) -> Result<Vec<KvBucketEntry<T>>, BusError> {
         let names = self.bus.names();
-        let subjects: Vec<String> = keys.map(|key| names.key(self.name, key)).collect();
+        let subjects: Vec<String> = keys.map(|key| names.key_subject(self.name, key)).collect();
         let messages = last_of_each(&self.bus, &names.bucket_stream(self.name), &subjects).await?;
         Ok(messages.iter().filter_map(|message| self.entry_of(message)).collect())
     }
@@ -180,37 +180,40 @@ impl<T: Serialize + DeserializeOwned> RecordBucket<T> {
         let names = self.bus.names();
         let stream = names.bucket_stream(self.name);
         let messages = JetStreamPageReader::new(&self.bus, stream, self.subjects(EVERYTHING)).all().await?;
-        let there = messages.iter().filter(|message| !is_mark(&message.headers));
+        let there = messages.iter().filter(|message| !is_deletion_marker(&message.headers));
         Ok(there.filter_map(|message| self.key_of(message).map(str::to_owned)).collect())
     }
 
     /// Watches the keys that match `filter`, present and later ones.
     pub(crate) async fn watch(&self, filter: &str) -> Result<BucketWatch<T>, BusError> {
         let names = self.bus.names();
-        let (stream, subject) = (names.bucket_stream(self.name), names.key(self.name, filter));
+        let (stream, subject) = (names.bucket_stream(self.name), names.key_subject(self.name, filter));
         let tail = NatsStreamFollower::open(&self.bus, stream, subject, TailStart::LastOfEach).await?;
-        Ok(BucketWatch::new(tail, names.key(self.name, "")))
+        Ok(BucketWatch::new(tail, names.key_subject(self.name, "")))
     }
 
     /// Returns the last message of a key. Any replica may answer, and one may lag: compare-and-swap detects
     /// that, and its caller reads again.
     async fn last(&self, key: &str) -> Result<Option<StreamMessage>, BusError> {
-        let place = self.place(key);
-        let subject = self.bus.names().key(self.name, key);
+        let place = self.describe_key(key);
+        let subject = self.bus.names().key_subject(self.name, key);
         match self.stream.direct_get_last_for_subject(subject).await {
             Ok(message) => Ok(Some(message)),
             Err(error) if error.kind() == DirectGetErrorKind::NotFound => Ok(None),
-            Err(error) => Err(self.bus.away(&place, &error)),
+            Err(error) => Err(self.bus.no_answer_error(&place, &error)),
         }
     }
 
     async fn write(&self, key: &str, headers: HeaderMap, body: Vec<u8>) -> Result<u64, BusError> {
-        let subject = self.bus.names().key_to_write(self.name, key);
-        self.bus.store(&self.place(key), subject, headers, body).await.map(|ack| ack.sequence)
+        let subject = self.bus.names().key_write_subject(self.name, key);
+        self.bus
+            .publish_to_stream(&self.describe_key(key), subject, headers, body)
+            .await
+            .map(|ack| ack.sequence)
     }
 
     fn entry_of(&self, message: &StreamMessage) -> Option<KvBucketEntry<T>> {
-        if is_mark(&message.headers) {
+        if is_deletion_marker(&message.headers) {
             return None;
         }
         let key = self.key_of(message)?;
@@ -222,21 +225,25 @@ impl<T: Serialize + DeserializeOwned> RecordBucket<T> {
     /// wildcard tells the server that everything is requested: with the subjects of all keys it would match
     /// each message against each of them.
     fn subjects(&self, filter: &str) -> String {
-        if filter == EVERYTHING { EVERYTHING.to_owned() } else { self.bus.names().key(self.name, filter) }
+        if filter == EVERYTHING {
+            EVERYTHING.to_owned()
+        } else {
+            self.bus.names().key_subject(self.name, filter)
+        }
     }
 
     fn key_of<'m>(&self, message: &'m StreamMessage) -> Option<&'m str> {
-        message.subject.strip_prefix(self.bus.names().key(self.name, "").as_str())
+        message.subject.strip_prefix(self.bus.names().key_subject(self.name, "").as_str())
     }
 
-    fn mark_stays_s(&self) -> u64 {
+    fn deletion_marker_ttl_s(&self) -> u64 {
         match self.name {
             NatsBucketName::Movers | NatsBucketName::Leases => LEASE.as_secs(),
             _ => DELETED_STAYS_S,
         }
     }
 
-    fn place(&self, key: &str) -> String {
+    fn describe_key(&self, key: &str) -> String {
         format!("{key} in {}", self.bus.names().bucket(self.name))
     }
 }
@@ -262,7 +269,7 @@ impl<T: Serialize + DeserializeOwned> BucketReader<'_, T> {
         let Some(messages) = self.pages.next().await? else { return Ok(None) };
         let last = messages.last().map_or(0, |message| message.sequence);
         let mut page = BucketPage { entries: Vec::new(), unreadable: Vec::new(), last };
-        for message in messages.iter().filter(|message| !is_mark(&message.headers)) {
+        for message in messages.iter().filter(|message| !is_deletion_marker(&message.headers)) {
             match self.bucket.entry_of(message) {
                 Some(entry) => page.entries.push(entry),
                 None => page.unreadable.extend(self.bucket.key_of(message).map(str::to_owned)),
@@ -272,6 +279,6 @@ impl<T: Serialize + DeserializeOwned> BucketReader<'_, T> {
     }
 }
 
-pub(super) fn is_mark(headers: &HeaderMap) -> bool {
+pub(super) fn is_deletion_marker(headers: &HeaderMap) -> bool {
     headers.get(OPERATION).is_some() || headers.get(MARKER).is_some()
 }

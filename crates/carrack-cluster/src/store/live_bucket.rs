@@ -69,8 +69,8 @@ impl<T: Serialize + DeserializeOwned + Send + Sync + 'static> MirroredKvBucket<T
         let (sender, changes) = watch::channel(0);
         let keeper =
             LiveBucketUpdater { bus: bucket.bus().clone(), entries: Arc::clone(&entries), sender, lasts };
-        keeper.take(watch.next().await);
-        Ok(MirroredKvBucket { entries, changes, task: tokio::spawn(keeper.keep(watch)) })
+        keeper.apply_change(watch.next().await);
+        Ok(MirroredKvBucket { entries, changes, task: tokio::spawn(keeper.follow_changes(watch)) })
     }
 }
 
@@ -87,7 +87,7 @@ impl<T> MirroredKvBucket<T> {
     }
 
     /// Returns the present entries, and those removed within the last minute.
-    pub(crate) fn lately(&self) -> Vec<Arc<T>> {
+    pub(crate) fn recent_values(&self) -> Vec<Arc<T>> {
         self.read(|entries| {
             let gone = entries.gone.values().filter(|known| known.at.elapsed() < LATELY);
             entries.there.values().chain(gone).map(|known| Arc::clone(&known.value)).collect()
@@ -118,7 +118,7 @@ struct LiveBucketUpdater<T> {
 }
 
 impl<T: DeserializeOwned> LiveBucketUpdater<T> {
-    async fn keep(self, mut watch: BucketWatch<T>) {
+    async fn follow_changes(self, mut watch: BucketWatch<T>) {
         let mut clock = tokio::time::interval(LOOK_EVERY);
         loop {
             // Created once and polled to its end: a dropped future would lose the entries that it has
@@ -127,14 +127,14 @@ impl<T: DeserializeOwned> LiveBucketUpdater<T> {
             let seen = loop {
                 tokio::select! {
                     seen = &mut next => break seen,
-                    _ = clock.tick() => self.end_what_is_over(),
+                    _ = clock.tick() => self.remove_expired(),
                 }
             };
-            self.take(seen);
+            self.apply_change(seen);
         }
     }
 
-    fn take(&self, seen: BucketKeyChange<T>) {
+    fn apply_change(&self, seen: BucketKeyChange<T>) {
         self.change(|entries| match seen {
             BucketKeyChange::All(all) => {
                 let keys: BTreeSet<String> = all.iter().map(|entry| entry.key.clone()).collect();
@@ -147,11 +147,11 @@ impl<T: DeserializeOwned> LiveBucketUpdater<T> {
     }
 
     /// Removes expired entries, but none without a connection: then renewals can't arrive.
-    fn end_what_is_over(&self) {
+    fn remove_expired(&self) {
         let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
         let some_are = entries.there.values().any(|known| known.at.elapsed() > self.lasts);
         drop(entries);
-        if some_are && self.bus.silent_for().is_none() {
+        if some_are && self.bus.disconnected_for().is_none() {
             self.change(|entries| entries.retain(|_, known| known.at.elapsed() <= self.lasts));
         }
     }

@@ -93,7 +93,7 @@ impl NatsStreamFollower {
                 // A message published during an interruption may have expired meanwhile, without an event.
                 _ = self.connected.changed() => None,
             };
-            match message.and_then(|message| message.ok()).map(kept) {
+            match message.and_then(|message| message.ok()).map(to_stream_message) {
                 Some(Some(message)) => {
                     if let TailStart::Message(next) = &mut self.from {
                         *next = message.seq + 1;
@@ -119,19 +119,19 @@ impl NatsStreamFollower {
             ..OrderedConfig::default()
         };
         let stream = self.bus.context().get_stream_no_info(&self.stream).await;
-        let stream = stream.map_err(|error| self.bus.away(&self.stream, &error))?;
+        let stream = stream.map_err(|error| self.bus.no_answer_error(&self.stream, &error))?;
         let consumer = stream.create_consumer(config).await;
-        let consumer = consumer.map_err(|error| self.bus.away(&self.stream, &error))?;
+        let consumer = consumer.map_err(|error| self.bus.no_answer_error(&self.stream, &error))?;
         let pending = consumer.cached_info().num_pending;
         let messages = consumer.messages().await;
-        let messages = messages.map_err(|error| self.bus.away(&self.stream, &error))?;
+        let messages = messages.map_err(|error| self.bus.no_answer_error(&self.stream, &error))?;
         (self.messages, self.begun) = (Some(messages), Some(pending));
         Ok(())
     }
 }
 
 /// Converts a message; `None` if it is not from a stream.
-fn kept(message: async_nats::jetstream::Message) -> Option<StreamMessage> {
+fn to_stream_message(message: async_nats::jetstream::Message) -> Option<StreamMessage> {
     let info = message.info().ok()?;
     let (seq, behind) = (info.stream_sequence, info.pending);
     let (message, _) = message.split();

@@ -90,18 +90,21 @@ pub(crate) async fn last_of_each(
 }
 
 /// Returns the last message under a filter.
-pub(super) async fn last_of_all(
+pub(super) async fn last_matching_message(
     bus: &NatsBus,
     stream: &str,
     filter: &str,
 ) -> Result<Option<StreamMessage>, BusError> {
-    let subject = format!("{}.DIRECT.GET.{stream}", bus.names().api());
+    let subject = format!("{}.DIRECT.GET.{stream}", bus.names().api_prefix());
     let wanted = json!({ "last_by_subj": filter }).to_string();
-    let answer =
-        bus.client().request(subject, wanted.into()).await.map_err(|error| bus.away(stream, &error))?;
+    let answer = bus
+        .client()
+        .request(subject, wanted.into())
+        .await
+        .map_err(|error| bus.no_answer_error(stream, &error))?;
     match answer.status {
         None | Some(StatusCode::OK) => {
-            StreamMessage::try_from(answer).map(Some).map_err(|error| bus.away(stream, &error))
+            StreamMessage::try_from(answer).map(Some).map_err(|error| bus.no_answer_error(stream, &error))
         }
         Some(StatusCode::NOT_FOUND) => Ok(None),
         Some(status) => Err(refused(stream, status, answer.description)),
@@ -121,21 +124,26 @@ async fn read_some(
 ) -> Result<bool, BusError> {
     let inbox = bus.client().new_inbox();
     let mut answers =
-        bus.client().subscribe(inbox.clone()).await.map_err(|error| bus.away(stream, &error))?;
-    let subject = format!("{}.DIRECT.GET.{stream}", bus.names().api());
+        bus.client().subscribe(inbox.clone()).await.map_err(|error| bus.no_answer_error(stream, &error))?;
+    let subject = format!("{}.DIRECT.GET.{stream}", bus.names().api_prefix());
     let sent = bus.client().publish_with_reply(subject, inbox, wanted.to_string().into()).await;
-    sent.map_err(|error| bus.away(stream, &error))?;
+    sent.map_err(|error| bus.no_answer_error(stream, &error))?;
     loop {
-        let answer =
-            tokio::time::timeout(QUIET, answers.next()).await.map_err(|error| bus.away(stream, &error))?;
-        let answer = answer.ok_or_else(|| bus.away(stream, &"the connection has ended"))?;
+        let answer = tokio::time::timeout(QUIET, answers.next())
+            .await
+            .map_err(|error| bus.no_answer_error(stream, &error))?;
+        let answer = answer.ok_or_else(|| bus.no_answer_error(stream, &"the connection has ended"))?;
         match answer.status {
             None | Some(StatusCode::OK) => {
-                page.push(StreamMessage::try_from(answer).map_err(|error| bus.away(stream, &error))?);
+                page.push(
+                    StreamMessage::try_from(answer).map_err(|error| bus.no_answer_error(stream, &error))?,
+                );
             }
             Some(StatusCode::NOT_FOUND) => return Ok(false),
             Some(status) if status.as_u16() == 204 => return Ok(pending(&answer) > 0),
-            Some(StatusCode::NO_RESPONDERS) => return Err(bus.away(stream, &"nobody answers for it")),
+            Some(StatusCode::NO_RESPONDERS) => {
+                return Err(bus.no_answer_error(stream, &"nobody answers for it"));
+            }
             Some(status) => return Err(refused(stream, status, answer.description)),
         }
     }

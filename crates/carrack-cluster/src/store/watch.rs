@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::bucket::is_mark;
+use super::bucket::is_deletion_marker;
 use super::stream_follower::StreamMessage;
 use super::{KvBucketEntry, NatsStreamFollower, TailEvent, read_record};
 
@@ -37,18 +37,18 @@ impl<T: DeserializeOwned> BucketWatch<T> {
     }
 
     /// Treats other values as missing.
-    pub(crate) fn only(self, keeps: fn(&T) -> bool) -> BucketWatch<T> {
+    pub(crate) fn with_value_filter(self, keeps: fn(&T) -> bool) -> BucketWatch<T> {
         BucketWatch { keeps, ..self }
     }
 
     pub(crate) async fn next(&mut self) -> BucketKeyChange<T> {
         match self.tail.next().await {
-            TailEvent::Begun(pending) => BucketKeyChange::All(self.first(pending).await),
+            TailEvent::Begun(pending) => BucketKeyChange::All(self.initial_entries(pending).await),
             TailEvent::Next(message) => self.read(&message),
         }
     }
 
-    async fn first(&mut self, mut pending: u64) -> Vec<KvBucketEntry<T>> {
+    async fn initial_entries(&mut self, mut pending: u64) -> Vec<KvBucketEntry<T>> {
         // Boxed, as a growing map has twice the room that it needs.
         let mut entries: HashMap<String, Box<KvBucketEntry<T>>> = HashMap::new();
         while pending > 0 {
@@ -76,7 +76,7 @@ impl<T: DeserializeOwned> BucketWatch<T> {
 
     fn read(&self, message: &StreamMessage) -> BucketKeyChange<T> {
         let key = message.subject.strip_prefix(&self.prefix).unwrap_or(&message.subject).to_owned();
-        if is_mark(&message.headers) {
+        if is_deletion_marker(&message.headers) {
             return BucketKeyChange::Gone(key);
         }
         match read_record(&key, &message.body) {

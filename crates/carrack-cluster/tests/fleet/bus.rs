@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use carrack_cluster::bus::{BusOptions, NatsBus};
 use carrack_cluster::error::BusError;
+use carrack_cluster::transfers::TransferStore;
 
 use crate::support::{PATIENCE, Server, free_ports, nats, server_program, until};
 
@@ -13,9 +14,9 @@ use crate::support::{PATIENCE, Server, free_ports, nats, server_program, until};
 async fn preparing_again_is_preparing_once_and_what_is_not_ours_is_refused() {
     let Some(nats) = nats(1) else { return };
     let bus = NatsBus::connect(&nats.options()).await.unwrap();
-    let (one, two) = tokio::join!(bus.prepare(None), bus.prepare(None));
+    let (one, two) = tokio::join!(bus.create_missing_streams(None), bus.create_missing_streams(None));
     assert_eq!((one.unwrap().replicas, two.unwrap().warning), (1, None));
-    assert_eq!(bus.prepare(None).await.unwrap().replicas, 1);
+    assert_eq!(bus.create_missing_streams(None).await.unwrap().replicas, 1);
 
     let client = async_nats::connect(&nats.urls[0]).await.unwrap();
     let context = async_nats::jetstream::new(client);
@@ -26,7 +27,7 @@ async fn preparing_again_is_preparing_once_and_what_is_not_ours_is_refused() {
     };
     context.create_stream(foreign).await.unwrap();
     let other = BusOptions { prefix: "other".into(), ..nats.options() };
-    let error = NatsBus::connect(&other).await.unwrap().prepare(None).await.unwrap_err();
+    let error = NatsBus::connect(&other).await.unwrap().create_missing_streams(None).await.unwrap_err();
     assert!(matches!(error, BusError::Foreign { .. }), "{error}");
     assert!(error.hint().is_some());
 
@@ -34,7 +35,7 @@ async fn preparing_again_is_preparing_once_and_what_is_not_ours_is_refused() {
     let mut stream = context.get_stream("carrack_log").await.unwrap().cached_info().config.clone();
     stream.metadata.insert("carrack-records".into(), "2".into());
     context.update_stream(stream).await.unwrap();
-    let error = bus.prepare(None).await.unwrap_err();
+    let error = bus.create_missing_streams(None).await.unwrap_err();
     assert!(error.to_string().contains("of version 2"), "{error}");
 }
 
@@ -42,16 +43,19 @@ async fn preparing_again_is_preparing_once_and_what_is_not_ours_is_refused() {
 async fn three_servers_keep_three_copies_and_one_of_them_may_end() {
     let Some(nats) = nats(3) else { return };
     let bus = NatsBus::connect(&nats.options()).await.unwrap();
-    let prepared = bus.prepare(None).await.unwrap();
+    let prepared = bus.create_missing_streams(None).await.unwrap();
     assert_eq!((prepared.replicas, prepared.warning), (3, None));
     nats.stop(1);
-    let transfers = carrack_cluster::transfers::TransferStore::open(&bus).await.unwrap();
     let record = crate::support::transfer("0123456789abcdef", 1);
     let began = Instant::now();
     // Its streams get other leaders within seconds.
     let kept = loop {
-        match transfers.create(&record).await {
-            Err(error) if error.may_pass() && began.elapsed() < PATIENCE => {
+        let created = match TransferStore::open(&bus).await {
+            Ok(transfers) => transfers.create(&record).await.map(|_| ()),
+            Err(error) => Err(error),
+        };
+        match created {
+            Err(error) if error.is_transient() && began.elapsed() < PATIENCE => {
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
             kept => break kept,
@@ -99,12 +103,12 @@ async fn old_servers_and_those_without_jetstream_are_refused() {
 async fn silence_is_noticed_and_ends() {
     let Some(nats) = nats(1) else { return };
     let bus = nats.bus().await;
-    assert_eq!(bus.silent_for(), None);
+    assert_eq!(bus.disconnected_for(), None);
     nats.stop(1);
-    until("silence", || bus.silent_for().is_some()).await;
+    until("silence", || bus.disconnected_for().is_some()).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert!(bus.silent_for().unwrap() >= Duration::from_millis(100));
+    assert!(bus.disconnected_for().unwrap() >= Duration::from_millis(100));
     nats.start(1);
-    until("a connection again", || bus.silent_for().is_none()).await;
-    bus.prepare(None).await.unwrap();
+    until("a connection again", || bus.disconnected_for().is_none()).await;
+    bus.create_missing_streams(None).await.unwrap();
 }

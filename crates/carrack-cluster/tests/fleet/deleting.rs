@@ -17,7 +17,7 @@ fn members(fleet: &Fleet) -> Vec<Member> {
 
 /// A sync of the contents with `--delete`.
 fn sync(fleet: &Fleet, words: &[&str]) -> TransferRecord {
-    let options = TransferOptions::of_words(&[&["--sync", "--delete"], words].concat()).unwrap();
+    let options = TransferOptions::from_words(&[&["--sync", "--delete"], words].concat()).unwrap();
     let id = fleet.submit("a/tree/", "b/there", options).id;
     fleet.done(&id)
 }
@@ -58,7 +58,7 @@ fn what_the_source_has_not_goes_when_everything_is_there() {
     let record = sync(&fleet, &["--exclude=*.o", "--delete-excluded"]);
     assert_eq!(record.tally.entries_deleted, 2, "{record:#?}");
     plant_extra(&there);
-    let options = TransferOptions::of_words(&["--sync", "--delete"]).unwrap();
+    let options = TransferOptions::from_words(&["--sync", "--delete"]).unwrap();
     let record = fleet.done(&fleet.submit("a/tree/large/two", "b/there/large/", options).id);
     assert_eq!((record.tally.entries_deleted, has_extra(&there)), (0, [true; 2]), "{record:#?}");
 
@@ -125,7 +125,7 @@ fn a_number_that_is_not_exceeded_and_what_holds_the_source() {
     assert_eq!((record.tally.entries_deleted, record.tally.entries_failed), (EXTRA, 0), "{record:#?}");
     assert!(there.join("empty").is_dir() && has_extra(&there) == [false; 2]);
 
-    let options = TransferOptions::of_words(&["--sync", "--delete"]).unwrap();
+    let options = TransferOptions::from_words(&["--sync", "--delete"]).unwrap();
     let id = fleet.submit("a/tree/empty/", "a/tree", options).id;
     let record = fleet.wait(&id, |_| false);
     assert_eq!(record.state, TransferState::Failed, "{record:#?}");
@@ -144,7 +144,7 @@ fn what_is_cancelled_deletes_nothing() {
     let slow = small_chunks().with("sync", true).with("delete", true).with("bwlimit", 4_000_000);
     let id = fleet.submit("a/tree/", "b/there", slow).id;
     fleet.wait(&id, |record| record.tally.bytes_moved > 0);
-    fleet.runtime.block_on(fleet.control.order("alice", &id, TransferControlOrder::Cancel)).unwrap();
+    fleet.runtime.block_on(fleet.control.issue_order("alice", &id, TransferControlOrder::Cancel)).unwrap();
     let record = fleet.wait(&id, |_| false);
     assert_eq!((record.state, has_extra(&there)), (TransferState::Cancelled, [true; 2]), "{record:#?}");
 }
@@ -171,13 +171,13 @@ fn a_deletion_that_is_paused_ends_and_goes_on_when_it_is_resumed() {
         fs::create_dir_all(&directory).unwrap();
         (0..FILES).for_each(|file| drop(fs::File::create(directory.join(file.to_string())).unwrap()));
     }
-    let options = TransferOptions::of_words(&["--sync", "--delete"]).unwrap();
+    let options = TransferOptions::from_words(&["--sync", "--delete"]).unwrap();
     let id = fleet.submit("a/tree/", "b/there", options).id;
     // All of them, and "empty" once it is there.
     while fs::read_dir(&there).unwrap().count() >= DIRECTORIES {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    let order = |order| fleet.runtime.block_on(fleet.control.order("alice", &id, order)).unwrap();
+    let order = |order| fleet.runtime.block_on(fleet.control.issue_order("alice", &id, order)).unwrap();
     order(TransferControlOrder::Pause);
     std::thread::sleep(std::time::Duration::from_secs(4));
     let (full, all) = gone(&there, FILES);

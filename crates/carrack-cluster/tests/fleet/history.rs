@@ -19,7 +19,7 @@ use crate::whole::Fleet;
 /// Everything that a transfer can have on NATS, but for its record.
 async fn leave_work(bus: &NatsBus, id: &str) {
     let queue = TransferWorkStream::open(bus, id).await.unwrap();
-    queue.prepare(Duration::from_secs(30)).await.unwrap();
+    queue.create_consumers(Duration::from_secs(30)).await.unwrap();
     queue.publish_scan(&ScanWorkHeader { version: RECORD_VERSION, attempt: 1 }).await.unwrap();
     let mut publisher = queue.publisher();
     publisher.publish_large(1, 0, b"large".to_vec()).await.unwrap();

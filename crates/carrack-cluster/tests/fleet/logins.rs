@@ -81,7 +81,7 @@ impl Site {
 /// It is let in, and can do what a manager does.
 async fn works(options: &BusOptions) {
     let bus = NatsBus::connect(options).await.unwrap_or_else(|error| panic!("{error}: {:?}", error.hint()));
-    bus.prepare(None).await.unwrap();
+    bus.create_missing_streams(None).await.unwrap();
 }
 
 /// It is not, and is told what to do.
@@ -113,10 +113,10 @@ async fn the_server_is_believed_by_its_ca_and_its_name() {
     // What is connected goes on with the next server, as the first connection was made.
     let bus = NatsBus::connect(&options("tls", site.trusting("ours", None))).await.unwrap();
     drop(server);
-    until("silence", || bus.silent_for().is_some()).await;
+    until("silence", || bus.disconnected_for().is_some()).await;
     let _server = site.start(&site.tls(""));
-    until("a connection again", || bus.silent_for().is_none()).await;
-    bus.prepare(None).await.unwrap();
+    until("a connection again", || bus.disconnected_for().is_none()).await;
+    bus.create_missing_streams(None).await.unwrap();
 
     // A server without TLS is not spoken to in the clear where TLS is wanted.
     let plain = Site::new().unwrap();

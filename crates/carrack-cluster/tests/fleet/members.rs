@@ -6,13 +6,13 @@ use carrack_cluster::bus::LEASE;
 use carrack_cluster::curves::{PairCountCurveStore, PairCountRate, PairCurveRecord};
 use carrack_cluster::error::BusError;
 use carrack_cluster::mover_requests::{
-    MoverReply, MoverRequest, MoverRequestError, PathReply, ask, serve_asks,
+    MoverReply, MoverRequest, MoverRequestError, PathReply, send_mover_request, serve_requests,
 };
 use carrack_cluster::pairs::{
     MoverPairKey, MoverPairRecord, PairAssignmentStore, PairFilter, PairRecordChange,
 };
 use carrack_cluster::registry::{MoverRegistration, MoverTable};
-use carrack_cluster::reports::{MoverPairReport, report, reports};
+use carrack_cluster::reports::{MoverPairReport, report, subscribe_reports_confirmed};
 use carrack_cluster::transfer_lease::{LeaseRenewError, TransferLeaseTable, TransferManagerLease};
 use carrack_cluster::transfers::{FindError, TransferRecordWatchEvent, TransferStore, new_id};
 use carrack_register::transfer_records::{MoverAvailability, RECORD_VERSION, TransferState};
@@ -29,13 +29,13 @@ async fn movers_come_change_leave_and_are_missed() {
     let one = MoverRegistration::start(&bus, mover("m1", "a")).await.unwrap();
     let two = MoverRegistration::start(&bus, mover("m2", "b")).await.unwrap();
     until("both", || movers.all().len() == 2).await;
-    assert_eq!(movers.at("a").len(), 1);
+    assert_eq!(movers.at_site("a").len(), 1);
     one.update(|record| record.state = MoverAvailability::Busy);
     until("the change", || movers.get("m1").unwrap().state == MoverAvailability::Busy).await;
     // A lease's time later they are still there, without any change.
     tokio::time::sleep(LEASE + Duration::from_secs(1)).await;
     assert_eq!(movers.all().len(), 2);
-    assert!(one.confirmed_for() < LEASE);
+    assert!(one.heartbeat_age() < LEASE);
     assert_eq!(MoverTable::list(&bus).await.unwrap().len(), 2);
     // One says that it leaves, the other one does not.
     two.leave().await.unwrap();
@@ -77,7 +77,7 @@ async fn a_transfer_has_one_owner_and_is_free_seconds_after_its_end() {
     assert!(TransferManagerLease::acquire(&far, "t1", "manager-2").await.unwrap().is_none());
     until("the owner", || leases.owner("t1").is_some_and(|lease| lease.manager == "manager-1")).await;
     one.renew().await.unwrap();
-    assert!(one.is_sure());
+    assert!(one.is_certainly_held());
     // Released: free at once.
     one.release().await.unwrap();
     until("its release", || leases.owner("t1").is_none()).await;
@@ -87,7 +87,7 @@ async fn a_transfer_has_one_owner_and_is_free_seconds_after_its_end() {
     // Not renewed: free when it has ended, and the one who slept has lost it.
     until("its end", || leases.owner("t1").is_none()).await;
     assert!(renewed.elapsed() > Duration::from_secs(3), "{:?}", renewed.elapsed());
-    assert!(!two.is_sure());
+    assert!(!two.is_certainly_held());
     let mut three = TransferManagerLease::acquire(&bus, "t1", "manager-1").await.unwrap().unwrap();
     assert!(matches!(two.renew().await, Err(LeaseRenewError::Lost(_))));
     three.renew().await.unwrap();
@@ -135,7 +135,7 @@ async fn transfers_are_made_once_and_changed_by_turns() {
         seen = record.tally.files_done;
     }
     // Who may not follow looks again.
-    let mut looks = std::pin::pin!(transfers.look_again(old, Duration::from_millis(20)));
+    let mut looks = std::pin::pin!(transfers.poll_changes(old, Duration::from_millis(20)));
     assert_eq!(looks.next().await.unwrap().unwrap().state, TransferState::Queued);
     transfers.update(old, |record| record.state = TransferState::Done).await.unwrap();
     assert_eq!(looks.next().await.unwrap().unwrap().state, TransferState::Done);
@@ -244,12 +244,15 @@ async fn questions_are_answered_refused_or_nobodys() {
     let Some(nats) = nats(1) else { return };
     let (bus, far) = (nats.bus().await, nats.bus().await);
     let look = |path: &str| MoverRequest::Look { path: path.into() };
-    assert!(matches!(ask(&bus, "m1", &look("/x"), PATIENCE).await, Err(MoverRequestError::Nobody(_))));
+    assert!(matches!(
+        send_mover_request(&bus, "m1", &look("/x"), PATIENCE).await,
+        Err(MoverRequestError::Nobody(_))
+    ));
     let looked =
         PathReply { exists: true, is_directory: false, size: 7, is_link: false, parent_exists: true };
     let answer = MoverReply::Looked(looked);
     let said = answer.clone();
-    let server = serve_asks(&far, "m1", move |asked| {
+    let server = serve_requests(&far, "m1", move |asked| {
         let said = said.clone();
         Box::pin(async move {
             match asked {
@@ -261,14 +264,17 @@ async fn questions_are_answered_refused_or_nobodys() {
         })
     });
     let server = server.await.unwrap();
-    assert_eq!(ask(&bus, "m1", &look("/x"), PATIENCE).await.unwrap(), answer);
+    assert_eq!(send_mover_request(&bus, "m1", &look("/x"), PATIENCE).await.unwrap(), answer);
     let within = Duration::from_millis(300);
-    assert!(matches!(ask(&bus, "m1", &look("/slow"), within).await, Err(MoverRequestError::Silent { .. })));
-    let failed = ask(&bus, "m1", &look("/bad"), PATIENCE).await.unwrap_err();
+    assert!(matches!(
+        send_mover_request(&bus, "m1", &look("/slow"), within).await,
+        Err(MoverRequestError::Silent { .. })
+    ));
+    let failed = send_mover_request(&bus, "m1", &look("/bad"), PATIENCE).await.unwrap_err();
     assert!(failed.to_string().contains("no such disk"));
     drop(server);
 
-    let mut hearing = reports(&bus, "t1").await.unwrap();
+    let mut hearing = subscribe_reports_confirmed(&bus, "t1").await.unwrap();
     let said = MoverPairReport { bytes_moved: 9, ..MoverPairReport::new("m1", 3) };
     report(&far, "t1", &said).await.unwrap();
     let heard = tokio::time::timeout(PATIENCE, hearing.next()).await.unwrap();

@@ -9,11 +9,13 @@ use carrack_cluster::destination_leftovers::LEFTOVERS_KEPT;
 use carrack_cluster::error::BusError;
 use carrack_cluster::log::{FleetTransferLog, LogFollowEvent, TransferLogEntry};
 use carrack_cluster::manager::{self, ManagerOptions};
-use carrack_cluster::mover_requests::{MoverReply, MoverRequest, PathReply, ask, serve_asks};
+use carrack_cluster::mover_requests::{
+    MoverReply, MoverRequest, PathReply, send_mover_request, serve_requests,
+};
 use carrack_cluster::pairs::{PairAssignmentStore, PairFilter};
 use carrack_cluster::queue::{ScanWorkHeader, TransferWorkStream, WorkItemHeader, WorkItemKind};
 use carrack_cluster::registry::{MoverRegistration, MoverTable};
-use carrack_cluster::reports::{MoverPairReport, report, reports};
+use carrack_cluster::reports::{MoverPairReport, report, subscribe_reports_confirmed};
 use carrack_cluster::sharing::{SiteTargetsRequestError, site_targets};
 use carrack_cluster::transfer_lease::{TransferLeaseTable, TransferManagerLease};
 use carrack_cluster::transfers::TransferStore;
@@ -94,7 +96,7 @@ async fn each_role_can_do_its_work_and_no_more() {
         samples.bus("user", port, None).await,
         samples.bus("observer", port, None).await,
     ];
-    manager.prepare(None).await.unwrap();
+    manager.create_missing_streams(None).await.unwrap();
     everybody_works(&mover, &manager, &user, &observer).await;
     forgets_and_shows(samples.options("manager", port, None), &user, &observer).await;
 
@@ -197,23 +199,23 @@ async fn everybody_works(mover_bus: &NatsBus, manager: &NatsBus, user: &NatsBus,
     let looked = PathReply { exists: true, is_directory: true, size: 0, is_link: false, parent_exists: true };
     let answer = MoverReply::Looked(looked);
     let said = answer.clone();
-    let answers = serve_asks(mover_bus, "m1", move |_| {
+    let answers = serve_requests(mover_bus, "m1", move |_| {
         let said = said.clone();
         Box::pin(async move { said })
     });
     let answers = answers.await.unwrap();
     let look = MoverRequest::Look { path: "/data".into() };
     let began = Instant::now();
-    let mut asked = ask(manager, "m1", &look, WAIT).await;
+    let mut asked = send_mover_request(manager, "m1", &look, WAIT).await;
     // Across sites the word that somebody listens takes a moment.
     while asked.is_err() && began.elapsed() < PATIENCE {
-        asked = ask(manager, "m1", &look, WAIT).await;
+        asked = send_mover_request(manager, "m1", &look, WAIT).await;
     }
     assert_eq!(asked.unwrap(), answer);
     drop(answers);
 
     let managed = TransferWorkStream::open(manager, ID).await.unwrap();
-    managed.prepare(Duration::from_secs(30)).await.unwrap();
+    managed.create_consumers(Duration::from_secs(30)).await.unwrap();
     managed.publish_scan(&ScanWorkHeader { version: RECORD_VERSION, attempt: 1 }).await.unwrap();
     let queue = TransferWorkStream::open(mover_bus, ID).await.unwrap();
     let scan = queue.scans().next(PATIENCE).await.unwrap().unwrap();
@@ -236,7 +238,7 @@ async fn everybody_works(mover_bus: &NatsBus, manager: &NatsBus, user: &NatsBus,
     let mover_pairs = PairAssignmentStore::open(mover_bus).await.unwrap();
     let mut watch = std::pin::pin!(mover_pairs.watch(PairFilter::Mover("m1")).await.unwrap());
     assert!(watch.next().await.is_some());
-    let mut heard = reports(observer, ID).await.unwrap();
+    let mut heard = subscribe_reports_confirmed(observer, ID).await.unwrap();
     let chunk = queue.chunks().next(PATIENCE).await.unwrap().unwrap();
     chunk.in_progress().await.unwrap();
     // The word that somebody listens is on its way as above.
@@ -290,7 +292,7 @@ async fn the_cluster_of_three_keeps_three_copies() {
     let prepared = loop {
         // Until the servers have found each other there is no JetStream.
         let prepared = match NatsBus::connect(&options).await {
-            Ok(bus) => bus.prepare(Some(3)).await,
+            Ok(bus) => bus.create_missing_streams(Some(3)).await,
             Err(error) => Err(error),
         };
         match prepared {
@@ -315,7 +317,7 @@ async fn a_mover_of_another_site_works_over_the_leaf_link_and_goes_on_when_it_wa
     let url = format!("\"nats://west:west-secret@127.0.0.1:{link}\"");
     let _west = samples.start("two-sites-west.conf", "west", &[("$CARRACK_EAST_URL", url)], west_port);
     let manager = samples.bus("manager", east_port, None).await;
-    manager.prepare(None).await.unwrap();
+    manager.create_missing_streams(None).await.unwrap();
     let began = Instant::now();
     let mover_bus = loop {
         match NatsBus::connect(&samples.options("mover", west_port, Some("east"))).await {
@@ -331,7 +333,7 @@ async fn a_mover_of_another_site_works_over_the_leaf_link_and_goes_on_when_it_wa
 
     // East is away, and comes back: west's mover is still connected to its own server, and goes on.
     let queue = TransferWorkStream::open(&manager, "t2").await.unwrap();
-    queue.prepare(Duration::from_secs(3)).await.unwrap();
+    queue.create_consumers(Duration::from_secs(3)).await.unwrap();
     let mut publisher = queue.publisher();
     for number in 0..2 {
         let head = WorkItemHeader::new(1, number, WorkItemKind::Files, 1, 1);
@@ -343,7 +345,7 @@ async fn a_mover_of_another_site_works_over_the_leaf_link_and_goes_on_when_it_wa
     let first = chunks.next(PATIENCE).await.unwrap().unwrap();
     drop(east);
     assert!(first.ack().await.is_err(), "nobody hears it");
-    assert!(mover_bus.silent_for().is_none(), "its own server is there");
+    assert!(mover_bus.disconnected_for().is_none(), "its own server is there");
     let _east = samples.start("two-sites-east.conf", "east", &link_change, east_port);
     let began = Instant::now();
     let mut left = 2;

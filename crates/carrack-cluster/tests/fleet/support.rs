@@ -36,7 +36,7 @@ impl Nats {
     /// Connected to it, with everything made.
     pub async fn bus(&self) -> NatsBus {
         let bus = NatsBus::connect(&self.options()).await.unwrap();
-        bus.prepare(None).await.unwrap();
+        bus.create_missing_streams(None).await.unwrap();
         bus
     }
 

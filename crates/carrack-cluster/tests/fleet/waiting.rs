@@ -49,7 +49,8 @@ fn a_transfer_says_what_it_waits_for() {
     let elsewhere = fleet.runtime.block_on(fleet.control.submit("alice", elsewhere)).unwrap().id;
     says(&fleet, &elsewhere, "no mover at site a reaches /elsewhere/x");
 
-    let order = |id: &str, order| fleet.runtime.block_on(fleet.control.order("alice", id, order)).unwrap();
+    let order =
+        |id: &str, order| fleet.runtime.block_on(fleet.control.issue_order("alice", id, order)).unwrap();
     assert!(order(&second, TransferControlOrder::Pause).waits_for.contains("paused"));
     says(&fleet, &second, "paused");
     assert_eq!(order(&second, TransferControlOrder::Resume).waits_for, "");

@@ -401,7 +401,7 @@ fn a_transfer_waits_goes_on_and_ends_as_it_is_told() {
     let slow = small_chunks().with("bwlimit", 4_000_000).with("pairs", 1);
     let id = fleet.submit("a/tree", "b/new", slow.clone()).id;
     fleet.wait(&id, |record| record.tally.bytes_done > 8 << 20);
-    let order = |user: &str, order| fleet.runtime.block_on(fleet.control.order(user, &id, order));
+    let order = |user: &str, order| fleet.runtime.block_on(fleet.control.issue_order(user, &id, order));
     assert!(order("mallory", TransferControlOrder::Cancel).is_err());
     order("alice", TransferControlOrder::Pause).unwrap();
     fleet.wait(&id, |record| record.state == TransferState::Paused && record.tally.pairs == 0);
@@ -429,7 +429,7 @@ fn what_an_unfinished_transfer_left_is_removed_once_it_is_old() {
     let _members = (fleet.manager(), fleet.mover("a", 2), fleet.mover("b", 2));
     let slow = small_chunks().with("bwlimit", 4_000_000).with("pairs", 1);
     let cancel = |id: &str| {
-        fleet.runtime.block_on(fleet.control.order("alice", id, TransferControlOrder::Cancel)).unwrap();
+        fleet.runtime.block_on(fleet.control.issue_order("alice", id, TransferControlOrder::Cancel)).unwrap();
         assert_eq!(fleet.wait(id, |_| false).state, TransferState::Cancelled);
     };
     let first = fleet.submit("a/tree", "b/new", slow.clone()).id;

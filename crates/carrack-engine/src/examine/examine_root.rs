@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use carrack_model::{RelPath, plain};
+use carrack_model::{RelPath, text_without_errno};
 use carrack_storage::typed_path::ends_with_slash;
 use carrack_storage::{EntryPlace, PathBase, PathPurpose, RootDirectory};
 use rustix::io::Errno;
@@ -63,13 +63,13 @@ impl ExamineRoot {
     }
 
     /// Returns the directory `beneath`, or `None` if the path is that of a file or link at the top.
-    pub(super) fn root(&self, beneath: &RelPath) -> io::Result<Option<Arc<RootDirectory>>> {
+    pub(super) fn open_root_at(&self, beneath: &RelPath) -> io::Result<Option<Arc<RootDirectory>>> {
         let root = match &self.what {
             ExamineRootKind::Directory(root) if beneath.is_root() => return Ok(Some(Arc::clone(root))),
             ExamineRootKind::Directory(root) => root,
             ExamineRootKind::Name(_) if beneath.is_root() => return Ok(None),
             ExamineRootKind::Name(_) => return Err(Errno::NOTDIR.into()),
-            ExamineRootKind::Error(error) => return Err(again(error)),
+            ExamineRootKind::Error(error) => return Err(clone_error(error)),
         };
         let path = Path::new(std::ffi::OsStr::from_bytes(beneath.as_bytes()));
         PathBase::Beneath(Arc::clone(root)).open(path, PathPurpose::Write).map(|root| Some(Arc::new(root)))
@@ -80,12 +80,12 @@ impl ExamineRoot {
         match &self.what {
             ExamineRootKind::Directory(root) => root.open_directory(path),
             ExamineRootKind::Name(_) => Err(Errno::NOTDIR.into()),
-            ExamineRootKind::Error(error) => Err(again(error)),
+            ExamineRootKind::Error(error) => Err(clone_error(error)),
         }
     }
 
     /// Returns the entry of the path itself.
-    pub(super) fn spot(&self, path: &RelPath) -> io::Result<ExaminedPlace<'_>> {
+    pub(super) fn locate_entry(&self, path: &RelPath) -> io::Result<ExaminedPlace<'_>> {
         match (&self.what, path.split_last()) {
             (ExamineRootKind::Directory(root), None) => {
                 Ok(ExaminedPlace { holder: ExaminedDirectory::Held(root.as_fd()), name: None })
@@ -98,7 +98,7 @@ impl ExamineRoot {
                 Ok(ExaminedPlace { holder: ExaminedDirectory::Held(root.as_fd()), name: Some(name.clone()) })
             }
             (ExamineRootKind::Name(_), Some(_)) => Err(Errno::NOTDIR.into()),
-            (ExamineRootKind::Error(error), _) => Err(again(error)),
+            (ExamineRootKind::Error(error), _) => Err(clone_error(error)),
         }
     }
 }
@@ -117,17 +117,17 @@ fn open(base: &PathBase, path: &Path, is_destination: bool) -> io::Result<Examin
 }
 
 /// Copies an error, which may be returned several times.
-fn again(error: &io::Error) -> io::Error {
+fn clone_error(error: &io::Error) -> io::Error {
     match Errno::from_io_error(error) {
         Some(errno) => errno.into(),
-        None => io::Error::new(error.kind(), plain(&error)),
+        None => io::Error::new(error.kind(), text_without_errno(&error)),
     }
 }
 
 /// Returns the state of an entry by an error. A link or file in place of a directory has no entries.
-pub(super) fn standing_of(error: &io::Error) -> ExaminedEntryKind {
+pub(super) fn entry_kind_of_error(error: &io::Error) -> ExaminedEntryKind {
     match Errno::from_io_error(error) {
         Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => ExaminedEntryKind::Nothing,
-        _ => ExaminedEntryKind::Unreadable(plain(&error)),
+        _ => ExaminedEntryKind::Unreadable(text_without_errno(&error)),
     }
 }

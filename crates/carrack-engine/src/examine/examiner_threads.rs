@@ -66,7 +66,7 @@ impl ExaminerThreads {
             0 => chosen.clamp(THREADS_MIN, THREADS_MAX),
             count => count,
         };
-        let threads = chosen.min(DescriptorBudget::of_this_process().threads(IO_THREADS_MAX));
+        let threads = chosen.min(DescriptorBudget::of_this_process().io_threads_max(IO_THREADS_MAX));
         let tools = ExamineTools::new(top, ExamineThreadSettings { threads, ..manners })?;
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let event = event.map_err(io::Error::from).map_err(local)?;
@@ -87,7 +87,7 @@ impl ExaminerThreads {
     }
 
     /// Adds a question.
-    pub(crate) fn ask(&self, question: ExamineQuestion) {
+    pub(crate) fn queue_question(&self, question: ExamineQuestion) {
         let task = Arc::new(ExaminerQuestionTask::new(question));
         let units_left = task.unit_count();
         self.shared.lock().tasks.push_back(UnansweredExamineTask { task, next_unit: 0, units_left });
@@ -122,7 +122,7 @@ impl ExaminerThreads {
     }
 
     /// Resets earlier wake-ups. Call it before [`ExaminerThreads::take_answer`].
-    pub(crate) fn listen(&self) {
+    pub(crate) fn reset_wakeups(&self) {
         let _ = rustix::io::read(&self.shared.event, &mut [0; 8][..]);
     }
 }
@@ -151,8 +151,8 @@ impl ExaminerShared {
     fn run(&self) {
         let _guard = WorkerPanicGuard(self);
         while let Some((task, unit)) = self.next_unit() {
-            task.work(unit, &self.tools);
-            self.done(&task);
+            task.run_unit(unit, &self.tools);
+            self.finish_unit(&task);
         }
     }
 
@@ -168,7 +168,7 @@ impl ExaminerShared {
         None
     }
 
-    fn done(&self, task: &Arc<ExaminerQuestionTask>) {
+    fn finish_unit(&self, task: &Arc<ExaminerQuestionTask>) {
         let mut queue = self.lock();
         queue.is_walking &= !task.is_walk();
         let Some(open) = queue.tasks.iter_mut().find(|open| Arc::ptr_eq(&open.task, task)) else { return };

@@ -62,7 +62,7 @@ impl ComparedEntryMetadata {
         name: Option<&[u8]>,
         reader: Option<&ExtraMetadataReader>,
     ) -> io::Result<ComparedEntryMetadata> {
-        let read = reader.map(|reader| reader.look_at(directory, name, glance.owner)).transpose()?;
+        let read = reader.map(|reader| reader.read_by_name(directory, name, glance.owner)).transpose()?;
         let (extras, attributes_problem) = read.unwrap_or_default();
         Ok(ComparedEntryMetadata {
             metadata: glance.metadata,
@@ -70,8 +70,8 @@ impl ComparedEntryMetadata {
             names: glance.names,
             identity: identity_of(&glance.stamp),
             allocated_bytes: glance.allocated_bytes,
-            user: extras.user.map(told),
-            group: extras.group.map(told),
+            user: extras.user.map(omit_long_name),
+            group: extras.group.map(omit_long_name),
             attributes: digests_of(extras.attributes),
             attributes_problem,
             has_privileged: reader.is_some_and(ExtraMetadataReader::sees_privileged),
@@ -81,7 +81,7 @@ impl ComparedEntryMetadata {
 }
 
 /// Leaves out a long name, as both ends do; they compare the number.
-fn told(account: UserOrGroup) -> UserOrGroup {
+fn omit_long_name(account: UserOrGroup) -> UserOrGroup {
     if account.name.len() <= ACCOUNT_NAME_BYTES_MAX {
         return account;
     }
@@ -109,14 +109,14 @@ fn digests_of(mut attributes: Vec<ExtendedAttribute>) -> Vec<AttributeDigest> {
         return digests.collect();
     }
     let spaces = attributes.chunk_by(|one, other| name_space(one) == name_space(other));
-    spaces.map(digest_of_space).collect()
+    spaces.map(name_space_digest).collect()
 }
 
 fn name_space(attribute: &ExtendedAttribute) -> &[u8] {
     attribute.name.split(|&byte| byte == b'.').next().unwrap_or_default()
 }
 
-fn digest_of_space(attributes: &[ExtendedAttribute]) -> AttributeDigest {
+fn name_space_digest(attributes: &[ExtendedAttribute]) -> AttributeDigest {
     let mut hasher = blake3::Hasher::new();
     for ExtendedAttribute { name, value } in attributes {
         for bytes in [name, value] {

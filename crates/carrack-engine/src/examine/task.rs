@@ -4,12 +4,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use carrack_journal::subtrees;
+use carrack_journal::hash_subtrees;
 use carrack_machine::Slot;
-use carrack_model::{ByteRange, KeptMetadata, SourceReadMethod, plain};
-use carrack_storage::{BrowsedKind, FileStamp, SourceError, SourceFile, glance, link_text};
+use carrack_model::{ByteRange, KeptMetadata, SourceReadMethod, text_without_errno};
+use carrack_storage::{BrowsedKind, FileStamp, SourceError, SourceFile, link_text, read_entry_state};
 
-use super::examine_root::{ExaminedPlace, standing_of};
+use super::examine_root::{ExaminedPlace, entry_kind_of_error};
 use super::metadata::ComparedEntryMetadata;
 use super::question::{
     ComparisonAnswer, ExamineQuestion, ExaminedEntryFacts, ExaminedEntryKind, PIECE_BYTES_MAX,
@@ -86,21 +86,21 @@ impl ExaminerQuestionTask {
     }
 
     /// Does one unit.
-    pub(super) fn work(&self, unit: usize, tools: &ExamineTools) {
+    pub(super) fn run_unit(&self, unit: usize, tools: &ExamineTools) {
         let part = match &self.question {
             ExamineQuestion::WalkOn { beneath, specials } => {
                 let mut walk = tools.walk.lock().unwrap_or_else(PoisonError::into_inner);
-                if walk.as_ref().is_none_or(|walk| !walk.is_beneath(beneath)) {
+                if walk.as_ref().is_none_or(|walk| !walk.starts_at(beneath)) {
                     *walk = Some(VerifyEndWalk::begin(&tools.top, beneath, *specials));
                 }
                 walk.as_mut().map(|walk| ComparisonAnswer::Walked(walk.next()))
             }
             ExamineQuestion::Look { names, digests: true, .. } => {
-                Some(ComparisonAnswer::Seen(vec![self.look(&names[unit], tools)]))
+                Some(ComparisonAnswer::Seen(vec![self.examine_name(&names[unit], tools)]))
             }
-            ExamineQuestion::Look { names, .. } => {
-                Some(ComparisonAnswer::Seen(names.iter().map(|name| self.look(name, tools)).collect()))
-            }
+            ExamineQuestion::Look { names, .. } => Some(ComparisonAnswer::Seen(
+                names.iter().map(|name| self.examine_name(name, tools)).collect(),
+            )),
             ExamineQuestion::Pieces(of) => Some(ComparisonAnswer::Pieces(self.hash(of, unit as u64, tools))),
         };
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,7 +121,7 @@ impl ExaminerQuestionTask {
         match &self.question {
             ExamineQuestion::WalkOn { .. } => parts.into_iter().next(),
             ExamineQuestion::Look { .. } => Some(ComparisonAnswer::Seen(
-                parts.into_iter().filter_map(ComparisonAnswer::into_sights).flatten().collect(),
+                parts.into_iter().filter_map(ComparisonAnswer::into_entry_facts).flatten().collect(),
             )),
             ExamineQuestion::Pieces(_) => {
                 let values: Result<Vec<Vec<[u8; 32]>>, String> =
@@ -131,20 +131,22 @@ impl ExaminerQuestionTask {
         }
     }
 
-    fn look(&self, name: &[u8], tools: &ExamineTools) -> ExaminedEntryFacts {
+    fn examine_name(&self, name: &[u8], tools: &ExamineTools) -> ExaminedEntryFacts {
         let ExamineQuestion::Look { directory, digests, metadata, .. } = &self.question else {
             return ExaminedEntryFacts::without_facts(ExaminedEntryKind::Nothing);
         };
         let asked = (*digests, *metadata);
         if name.is_empty() {
-            return match tools.top.spot(directory) {
-                Ok(ExaminedPlace { holder, name }) => look_at(holder.as_fd(), name.as_deref(), asked, tools),
-                Err(error) => ExaminedEntryFacts::without_facts(standing_of(&error)),
+            return match tools.top.locate_entry(directory) {
+                Ok(ExaminedPlace { holder, name }) => {
+                    examine_entry(holder.as_fd(), name.as_deref(), asked, tools)
+                }
+                Err(error) => ExaminedEntryFacts::without_facts(entry_kind_of_error(&error)),
             };
         }
         match &*self.directory.get_or_open(|| tools.top.open_directory(directory)) {
-            Ok(handle) => look_at(handle.as_fd(), Some(name), asked, tools),
-            Err(error) => ExaminedEntryFacts::without_facts(standing_of(error)),
+            Ok(handle) => examine_entry(handle.as_fd(), Some(name), asked, tools),
+            Err(error) => ExaminedEntryFacts::without_facts(entry_kind_of_error(error)),
         }
     }
 
@@ -159,7 +161,7 @@ impl ExaminerQuestionTask {
         let start = unit * UNIT_BYTES;
         assert!(start < of.range.len, "a unit lies in its range");
         let range = ByteRange::new(of.range.offset + start, UNIT_BYTES.min(of.range.len - start));
-        tools.spend(range.len);
+        tools.wait_for_rate_limit(range.len);
         let mut slot = tools.lease()?;
         let data = read(file, range, &mut slot)?;
         let pieces =
@@ -168,7 +170,7 @@ impl ExaminerQuestionTask {
             if of.by_itself {
                 return Ok(*blake3::hash(piece).as_bytes());
             }
-            let first = subtrees(offset, piece, of.file_size).ok().and_then(|mut found| found.next());
+            let first = hash_subtrees(offset, piece, of.file_size).ok().and_then(|mut found| found.next());
             first.map(|subtree| subtree.value).ok_or_else(|| "a piece that is no subtree".to_owned())
         });
         values.collect()
@@ -176,7 +178,7 @@ impl ExaminerQuestionTask {
 }
 
 impl ComparisonAnswer {
-    fn into_sights(self) -> Option<Vec<ExaminedEntryFacts>> {
+    fn into_entry_facts(self) -> Option<Vec<ExaminedEntryFacts>> {
         if let ComparisonAnswer::Seen(sights) = self { Some(sights) } else { None }
     }
 
@@ -185,21 +187,21 @@ impl ComparisonAnswer {
     }
 }
 
-fn look_at(
+fn examine_entry(
     directory: BorrowedFd<'_>,
     name: Option<&[u8]>,
     (digests, metadata): (bool, Option<KeptMetadata>),
     tools: &ExamineTools,
 ) -> ExaminedEntryFacts {
-    let glance = match glance(directory, name) {
+    let glance = match read_entry_state(directory, name) {
         Ok(glance) => glance,
-        Err(error) => return ExaminedEntryFacts::without_facts(standing_of(&error)),
+        Err(error) => return ExaminedEntryFacts::without_facts(entry_kind_of_error(&error)),
     };
     let is_file = glance.kind == BrowsedKind::File;
     let digest = match (glance.kind, name) {
         (BrowsedKind::Symlink, Some(name)) => link_text(directory, name)
             .map(|text| Some(*blake3::hash(&text).as_bytes()))
-            .map_err(|error| standing_of(&error)),
+            .map_err(|error| entry_kind_of_error(&error)),
         (BrowsedKind::File, Some(name)) if digests && glance.stamp.size <= WHOLE_BYTES_MAX => {
             hash_small(directory, name, glance.stamp, tools).map(Some).map_err(ExaminedEntryKind::Unreadable)
         }
@@ -208,7 +210,7 @@ fn look_at(
     let metadata = metadata.map(|kept| {
         ComparedEntryMetadata::read(&glance, directory, name, tools.extras_reader(kept).as_deref())
     });
-    let metadata = metadata.transpose().map_err(|error| standing_of(&error));
+    let metadata = metadata.transpose().map_err(|error| entry_kind_of_error(&error));
     match (digest, metadata) {
         (Ok(digest), Ok(metadata)) => ExaminedEntryFacts {
             standing: ExaminedEntryKind::Is(glance.kind),
@@ -219,7 +221,7 @@ fn look_at(
             metadata: metadata.map(Box::new),
         },
         (Err(ExaminedEntryKind::Unreadable(detail)), _) | (_, Err(ExaminedEntryKind::Unreadable(detail))) => {
-            ExaminedEntryFacts::without_facts(ExaminedEntryKind::Unreadable(short(&detail)))
+            ExaminedEntryFacts::without_facts(ExaminedEntryKind::Unreadable(truncate_detail(&detail)))
         }
         (Err(standing), _) | (_, Err(standing)) => ExaminedEntryFacts::without_facts(standing),
     }
@@ -232,11 +234,11 @@ fn hash_small(
     stamp: FileStamp,
     tools: &ExamineTools,
 ) -> Result<[u8; 32], String> {
-    let file = open(directory, name, tools).map_err(|error| plain(&error))?;
+    let file = open(directory, name, tools).map_err(|error| text_without_errno(&error))?;
     if file.stamp() != stamp {
         return Err(CHANGED.into());
     }
-    tools.spend(stamp.size);
+    tools.wait_for_rate_limit(stamp.size);
     let mut slot = tools.lease()?;
     let data = read(&file, ByteRange::new(0, stamp.size), &mut slot)?;
     Ok(*blake3::hash(data).as_bytes())
@@ -255,15 +257,20 @@ fn open(directory: BorrowedFd<'_>, name: &[u8], tools: &ExamineTools) -> Result<
 
 fn open_whole(of: &PieceDigestRequest, tools: &ExamineTools) -> Result<SourceFile, String> {
     let file = if of.name.is_empty() {
-        let ExaminedPlace { holder, name } =
-            tools.top.spot(&of.directory).map_err(|error| short(&plain(&error)))?;
+        let ExaminedPlace { holder, name } = tools
+            .top
+            .locate_entry(&of.directory)
+            .map_err(|error| truncate_detail(&text_without_errno(&error)))?;
         let name = name.ok_or("it is a directory")?;
         open(holder.as_fd(), &name, tools)
     } else {
-        let directory = tools.top.open_directory(&of.directory).map_err(|error| short(&plain(&error)))?;
+        let directory = tools
+            .top
+            .open_directory(&of.directory)
+            .map_err(|error| truncate_detail(&text_without_errno(&error)))?;
         open(directory.as_fd(), &of.name, tools)
     };
-    let file = file.map_err(|error| short(&plain(&error)))?;
+    let file = file.map_err(|error| truncate_detail(&text_without_errno(&error)))?;
     let size = file.stamp().size;
     let has_all = size == of.file_size || of.by_itself && size > of.file_size;
     if has_all { Ok(file) } else { Err("its size changed".into()) }
@@ -275,8 +282,10 @@ fn read<'s>(file: &SourceFile, range: ByteRange, slot: &'s mut Slot) -> Result<&
     let buffer = slot.bytes_mut();
     assert!(len <= buffer.len(), "a range fits into the slot");
     let wanted = len.next_multiple_of(ALIGNMENT).min(buffer.len());
-    let got = file.read_at(&mut buffer[..wanted], range.offset).map_err(|error| short(&plain(&error)))?;
-    let is_unchanged = file.is_unchanged().map_err(|error| short(&plain(&error)))?;
+    let got = file
+        .read_at(&mut buffer[..wanted], range.offset)
+        .map_err(|error| truncate_detail(&text_without_errno(&error)))?;
+    let is_unchanged = file.is_unchanged().map_err(|error| truncate_detail(&text_without_errno(&error)))?;
     if got < len || !is_unchanged {
         return Err(CHANGED.into());
     }
@@ -295,7 +304,7 @@ fn stamp_number(stamp: &FileStamp) -> u64 {
     u64::from_le_bytes(number)
 }
 
-fn short(detail: &str) -> String {
+fn truncate_detail(detail: &str) -> String {
     let end = (0..=DETAIL_BYTES_MAX.min(detail.len())).rev().find(|&at| detail.is_char_boundary(at));
     detail[..end.unwrap_or(0)].to_owned()
 }

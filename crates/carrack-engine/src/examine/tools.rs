@@ -79,7 +79,7 @@ impl ExamineTools {
     }
 
     /// Waits until the rate limit allows a read of `bytes` bytes.
-    pub(super) fn spend(&self, bytes: u64) {
+    pub(super) fn wait_for_rate_limit(&self, bytes: u64) {
         if self.rate == 0 {
             return;
         }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
 
-use carrack_model::{DirectorySection, KeptMetadata, MetadataFidelity, RelPath, plain};
+use carrack_model::{DirectorySection, KeptMetadata, MetadataFidelity, RelPath, text_without_errno};
 use carrack_storage::{ExtraMetadataReader, RootDirectory, ScanRoot, ScanRootScope, ScannedItem, SourceScan};
 use crossbeam_channel::{Receiver, bounded};
 
@@ -29,7 +29,7 @@ pub(super) struct VerifyEndWalk {
 impl VerifyEndWalk {
     /// Begins a walk at the directory `beneath`.
     pub(super) fn begin(top: &ExamineRoot, beneath: &RelPath, specials: bool) -> VerifyEndWalk {
-        let (found, first) = match top.root(beneath) {
+        let (found, first) = match top.open_root_at(beneath) {
             Ok(Some(root)) => start(root, specials),
             // A file or link.
             Ok(None) => {
@@ -37,14 +37,14 @@ impl VerifyEndWalk {
             }
             Err(error) => {
                 let path = full_path(top, beneath);
-                (None, Some(WalkStep::Failed { path, detail: plain(&error) }))
+                (None, Some(WalkStep::Failed { path, detail: text_without_errno(&error) }))
             }
         };
         VerifyEndWalk { beneath: beneath.clone(), found, first }
     }
 
     /// Returns true if it is a walk through `beneath`.
-    pub(super) fn is_beneath(&self, beneath: &RelPath) -> bool {
+    pub(super) fn starts_at(&self, beneath: &RelPath) -> bool {
         self.beneath == *beneath
     }
 
@@ -54,7 +54,7 @@ impl VerifyEndWalk {
             return first;
         }
         match self.found.as_ref().and_then(|found| found.recv().ok()) {
-            Some(found) => self.step(found),
+            Some(found) => self.step_of_item(found),
             None => {
                 self.found = None;
                 WalkStep::Over
@@ -62,15 +62,15 @@ impl VerifyEndWalk {
         }
     }
 
-    fn step(&self, found: ScannedItem) -> WalkStep {
+    fn step_of_item(&self, found: ScannedItem) -> WalkStep {
         match found {
-            ScannedItem::Section(section, _) => self.names(section),
+            ScannedItem::Section(section, _) => self.step_of_section(section),
             ScannedItem::Failed(failure) => WalkStep::Failed { path: failure.path, detail: failure.detail },
             ScannedItem::Skipped { path, reason } => WalkStep::Skipped { path, what: reason },
         }
     }
 
-    fn names(&self, section: DirectorySection) -> WalkStep {
+    fn step_of_section(&self, section: DirectorySection) -> WalkStep {
         let Some(directory) = joined(&self.beneath, &section.directory.source) else {
             let path = section.directory.source.as_bytes().into();
             return WalkStep::Failed { path, detail: "its path is too long".into() };

@@ -132,7 +132,7 @@ impl AccessPolicy for ProcessOwnerAccessPolicy {
         check_protection(request.protection, self.protection_min)?;
         Ok(AdmittedCallerRights {
             base: PathBase::Anywhere,
-            paths: request.paths.iter().map(|path| own_path(path)).collect(),
+            paths: request.paths.iter().map(|path| home_relative_path(path)).collect(),
             door: ListenPoint::Ports(request.settings.ports.clone()),
             settings: EndSettings {
                 sharing: self.sharing.clone(),
@@ -162,6 +162,6 @@ pub fn check_protection(wanted: Option<ProtectionLevel>, least: ProtectionLevel)
 
 /// Under ssh a path is relative to the home directory, where the session starts; an empty path is that
 /// directory.
-fn own_path(bytes: &[u8]) -> PathBuf {
+fn home_relative_path(bytes: &[u8]) -> PathBuf {
     if bytes.is_empty() { PathBuf::from(".") } else { Path::new(OsStr::from_bytes(bytes)).to_path_buf() }
 }

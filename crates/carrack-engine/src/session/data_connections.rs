@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_model::{DialingEnd, plain};
+use carrack_model::{DialingEnd, text_without_errno};
 use carrack_transport::seal::SessionKeys;
 use carrack_transport::{
     DataConnection, DialError, ListenPoint, SessionControlLink, StreamCount, StreamListener, dial,
@@ -13,7 +13,7 @@ use carrack_transport::{
 use carrack_wire::auth::{ListenerNonce, NONCE_BYTES};
 use carrack_wire::message::{ControlMessage, DialFailureMessage, ListenAddresses};
 
-use super::handshake::{expect, say};
+use super::handshake::{receive_message, send_message};
 use crate::error::SessionError;
 use crate::role::SessionRole;
 use crate::settings::EndSettings;
@@ -47,7 +47,7 @@ pub(crate) fn listen(
     segment_bytes: Option<u32>,
 ) -> Result<(StreamListener, ListenAddresses), std::io::Error> {
     let listener = StreamListener::open(door)?;
-    listener.bound_segments(segment_bytes);
+    listener.limit_segment_size(segment_bytes);
     let mut addresses: Vec<IpAddr> = first_addresses.to_vec();
     for address in local_addresses() {
         if !addresses.contains(&address) {
@@ -81,7 +81,7 @@ fn candidates(host: Option<&str>, listening: &ListenAddresses, patience: Duratio
 pub(crate) type DialResult = Result<Vec<DataConnection>, String>;
 
 /// Dials without a message to the other end.
-pub(crate) fn dial_only(
+pub(crate) fn dial_without_report(
     link: &SessionControlLink,
     host: Option<&str>,
     listening: Option<&ListenAddresses>,
@@ -99,12 +99,12 @@ pub(crate) fn dial_only(
     let dialling = dial(&addresses, keys, &nonce, streams, settings.segment_bytes, &|| {
         !link.is_interrupted() && Instant::now() < deadline
     });
-    Ok(dialling.map_err(|error| plain(&error)))
+    Ok(dialling.map_err(|error| text_without_errno(&error)))
 }
 
 /// Tells the other end that dialling failed. It sees established connections itself.
-pub(crate) fn tell_failure(link: &mut SessionControlLink, problem: &str) -> Result<(), SessionError> {
-    say(link, ControlMessage::DialFailed(DialFailureMessage { problem: problem.into() }))
+pub(crate) fn send_dial_failure(link: &mut SessionControlLink, problem: &str) -> Result<(), SessionError> {
+    send_message(link, ControlMessage::DialFailed(DialFailureMessage { problem: problem.into() }))
 }
 
 /// The outcome at the listening end.
@@ -119,20 +119,20 @@ pub(crate) enum ListenOutcome {
 
 /// Waits for the other end to dial, until the connections are established or it reports a failure; without a
 /// listener, only for that report.
-pub(crate) fn serve_or_wait(
+pub(crate) fn accept_or_await_report(
     link: &mut SessionControlLink,
     pool: &SlotPool,
     listener: Option<StreamListener>,
     keys: &SessionKeys,
 ) -> Result<ListenOutcome, SessionError> {
     match listener {
-        Some(listener) => serve(link, pool, listener, keys),
-        None => hear_failure(link, pool, Instant::now() + DIAL_TIMEOUT),
+        Some(listener) => accept_connections(link, pool, listener, keys),
+        None => receive_dial_report(link, pool, Instant::now() + DIAL_TIMEOUT),
     }
 }
 
 /// Waits for the other end to dial, until the connections are established or it reports a failure.
-pub(crate) fn serve(
+pub(crate) fn accept_connections(
     link: &mut SessionControlLink,
     pool: &SlotPool,
     mut listener: StreamListener,
@@ -140,22 +140,22 @@ pub(crate) fn serve(
 ) -> Result<ListenOutcome, SessionError> {
     let deadline = Instant::now() + DIAL_TIMEOUT;
     let waiting = SessionError::local("waiting for data connections");
-    listener.serve(keys, link.input(), deadline, &|| !link.is_interrupted()).map_err(waiting)?;
+    listener.accept_streams(keys, link.input(), deadline, &|| !link.is_interrupted()).map_err(waiting)?;
     // A dialer that received its last proof sends messages of the session, and that proof was sent when all
     // connections were established at this end. So a message after that is left on the link for the session;
     // a message before reports a failure.
     if listener.is_complete() {
         return Ok(ListenOutcome::Streams(listener.into_streams()));
     }
-    hear_failure(link, pool, deadline)
+    receive_dial_report(link, pool, deadline)
 }
 
-fn hear_failure(
+fn receive_dial_report(
     link: &mut SessionControlLink,
     pool: &SlotPool,
     deadline: Instant,
 ) -> Result<ListenOutcome, SessionError> {
-    match expect(link, pool, deadline)? {
+    match receive_message(link, pool, deadline)? {
         ControlMessage::DialFailed(told) => Ok(ListenOutcome::Failed(told.problem)),
         ControlMessage::Dial(listening) => Ok(ListenOutcome::DialMe(listening)),
         _ => Err(SessionError::Protocol("a session without the data connections".into())),

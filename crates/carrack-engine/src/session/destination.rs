@@ -19,7 +19,7 @@ use super::destination_place::{DestinationBaseDirectory, DestinationEntryKind, D
 use super::journal_access::{FoundJournal, TransferJournalOpener};
 use super::wait_heartbeats::WaitHeartbeatRecipients;
 use crate::error::SessionError;
-use crate::lanes::open_files;
+use crate::lanes::open_files_max;
 use crate::settings::EndSettings;
 use crate::sink::{SinkStorageFacts, SinkTransferJournal};
 
@@ -40,7 +40,7 @@ pub(crate) struct InspectedDestination {
 
 impl InspectedDestination {
     /// Examines `path` without changing anything.
-    pub(crate) fn look(
+    pub(crate) fn inspect(
         base: &PathBase,
         path: &Path,
         settings: &EndSettings,
@@ -52,7 +52,7 @@ impl InspectedDestination {
             Ok(PathStatResult { special: Some(special), .. }) => {
                 return Err(special_destination(path, special.noun()));
             }
-            Ok(_) if !base.is_confined() && is_open_file(path) => {
+            Ok(_) if !base.is_confined() && leads_to_proc(path) => {
                 return Err(special_destination(path, "file that a process has open"));
             }
             Ok(_) => DestinationEntryKind::Other,
@@ -76,8 +76,12 @@ impl InspectedDestination {
         };
         let root = opened.map_err(|error| unusable(nearest, &error))?;
         let ancestors = root.ancestors().map_err(|error| unusable(nearest, &error))?;
-        let storage =
-            SinkStorageFacts::look(base, root.as_fd(), state == DestinationEntryKind::Directory, settings)?;
+        let storage = SinkStorageFacts::inspect(
+            base,
+            root.as_fd(),
+            state == DestinationEntryKind::Directory,
+            settings,
+        )?;
         let facts = DestinationPathFacts {
             state,
             wants_directory: ends_with_slash(path),
@@ -111,7 +115,7 @@ impl InspectedDestination {
             has_targets: self.storage.has_targets(),
             resumes: self.resumes(),
             kept: KeptMetadata::ALL.bits(),
-            open_files: open_files() as u32,
+            open_files: open_files_max() as u32,
         }
     }
 
@@ -145,12 +149,13 @@ impl InspectedDestination {
         if let Some(journal) = self.journal.as_ref().filter(|journal| journal.is_shared()) {
             // Each session finds the directory or creates it: its meaning was decided before all of them.
             let opened = self.open_root(root)?;
-            let records = Some(journal.shared_records(&self.base, &self.path, &opened)?);
+            let records = Some(journal.create_shared_journal(&self.base, &self.path, &opened)?);
             return Ok(OpenDestinationRoot { root: opened, records, warnings: Vec::new() });
         }
         let (mut records, mut warnings) = (None, Vec::new());
         if let Some(journal) = &mut self.journal {
-            records = journal.records(&self.base, &self.path, root, self.found.as_ref(), wait)?;
+            records =
+                journal.open_or_create_journal(&self.base, &self.path, root, self.found.as_ref(), wait)?;
             warnings = journal.take_warnings();
         }
         Ok(OpenDestinationRoot { root: self.open_root(root)?, records, warnings })
@@ -158,7 +163,7 @@ impl InspectedDestination {
 
     /// Opens the directory beneath which everything would be written, for reading only; `None` if it would be
     /// created.
-    pub(crate) fn glance(
+    pub(crate) fn open_existing_root(
         &self,
         root: DestinationBaseDirectory,
     ) -> Result<Option<RootDirectory>, SessionError> {
@@ -263,7 +268,7 @@ fn special_destination(path: &Path, noun: &str) -> SessionError {
 
 /// Returns true if links lead from a path to an entry of `/proc`, as `/dev/stdout` does: the file has no
 /// certain name, and the link must not be replaced.
-fn is_open_file(path: &Path) -> bool {
+fn leads_to_proc(path: &Path) -> bool {
     let mut path = path.to_owned();
     for _ in 0..LINKS_MAX {
         let Ok(target) = fs::read_link(&path) else { return false };
@@ -316,12 +321,12 @@ mod tests {
             ("out", DestinationEntryKind::Other, 1),
         ] {
             let destination =
-                InspectedDestination::look(&base, Path::new(path), &EndSettings::default(), None).unwrap();
+                InspectedDestination::inspect(&base, Path::new(path), &EndSettings::default(), None).unwrap();
             assert_eq!(destination.facts.state, state, "{path}");
             assert_eq!(destination.to_message(1).ancestors.len(), 2 * above, "{path}");
         }
         let mut destination =
-            InspectedDestination::look(&base, Path::new("/d/new"), &EndSettings::default(), None).unwrap();
+            InspectedDestination::inspect(&base, Path::new("/d/new"), &EndSettings::default(), None).unwrap();
         let abort = AbortHandle::new().unwrap();
         destination
             .open(
@@ -333,7 +338,7 @@ mod tests {
     }
 
     fn look(base: &PathBase, path: &Path) -> Result<InspectedDestination, SessionError> {
-        InspectedDestination::look(base, path, &EndSettings::default(), None)
+        InspectedDestination::inspect(base, path, &EndSettings::default(), None)
     }
 
     #[test]

@@ -95,7 +95,7 @@ impl DestinationPlacementError {
 
 /// Decides for all sources; `typed_count` counts the typed ones, readable or not. With `becomes_it` the only
 /// source becomes the destination.
-pub(crate) fn place(
+pub(crate) fn resolve_placement(
     sources: &[SourcePathFacts],
     typed_count: usize,
     destination: &DestinationPathFacts,
@@ -112,7 +112,7 @@ pub(crate) fn place(
             (_, Some(source)) if !source.is_directory && destination.wants_directory => {
                 Err(DestinationPlacementError::IsDirectory)
             }
-            (state, source) => becomes(source, state, destination),
+            (state, source) => place_as_destination(source, state, destination),
         };
     }
     let goes_in = typed_count > 1
@@ -121,15 +121,15 @@ pub(crate) fn place(
     match destination.state {
         DestinationEntryKind::Other if goes_in => Err(DestinationPlacementError::NotDirectory),
         DestinationEntryKind::Nothing if goes_in => {
-            Ok((DestinationBaseDirectory::NewDestination, all_into(sources)?))
+            Ok((DestinationBaseDirectory::NewDestination, place_all_inside(sources)?))
         }
-        _ if goes_in => Ok((DestinationBaseDirectory::Destination, all_into(sources)?)),
-        state => becomes(sources.first(), state, destination),
+        _ if goes_in => Ok((DestinationBaseDirectory::Destination, place_all_inside(sources)?)),
+        state => place_as_destination(sources.first(), state, destination),
     }
 }
 
 /// Returns the place as it is reported to the user.
-pub(crate) fn arrival(
+pub(crate) fn reported_destination(
     sources: &[SourcePathFacts],
     typed_count: usize,
     destination: &DestinationPathFacts,
@@ -156,7 +156,9 @@ pub(crate) fn arrival(
 }
 
 /// Every source keeps its name within the destination.
-fn all_into(sources: &[SourcePathFacts]) -> Result<Vec<SourcePlaceAtDestination>, DestinationPlacementError> {
+fn place_all_inside(
+    sources: &[SourcePathFacts],
+) -> Result<Vec<SourcePlaceAtDestination>, DestinationPlacementError> {
     let mut names = HashSet::new();
     sources
         .iter()
@@ -178,7 +180,7 @@ fn all_into(sources: &[SourcePathFacts]) -> Result<Vec<SourcePlaceAtDestination>
 }
 
 /// The only source becomes the destination.
-fn becomes(
+fn place_as_destination(
     source: Option<&SourcePathFacts>,
     state: DestinationEntryKind,
     destination: &DestinationPathFacts,
@@ -241,7 +243,7 @@ mod tests {
             (directory("d", true), at(Nothing, false), (NewDestination, tree(""))),
             (directory("d", false), at(Nothing, true), (NewDestination, tree("d"))),
         ] {
-            let placed = place(std::slice::from_ref(&source), 1, &destination, false).unwrap();
+            let placed = resolve_placement(std::slice::from_ref(&source), 1, &destination, false).unwrap();
             assert_eq!(placed, (expected.0, vec![expected.1]), "{source:?} to {destination:?}");
         }
     }
@@ -260,12 +262,15 @@ mod tests {
             (file("f"), at(Directory, false), Err(DestinationPlacementError::IsDirectory)),
             (file("f"), at(Nothing, true), Err(DestinationPlacementError::IsDirectory)),
         ] {
-            let placed = place(std::slice::from_ref(&source), 1, &destination, true);
+            let placed = resolve_placement(std::slice::from_ref(&source), 1, &destination, true);
             let expected = expected.map(|(root, placement)| (root, vec![placement]));
             assert_eq!(placed, expected, "{source:?} to {destination:?}");
         }
         let both = [file("f"), file("g")];
-        assert_eq!(place(&both, 2, &at(Directory, false), true), Err(DestinationPlacementError::Several));
+        assert_eq!(
+            resolve_placement(&both, 2, &at(Directory, false), true),
+            Err(DestinationPlacementError::Several)
+        );
     }
 
     #[test]
@@ -281,9 +286,9 @@ mod tests {
             (file("f"), at(Directory, false), false, Some("f"), RepeatEffect::Never),
         ] {
             let sources = std::slice::from_ref(&source);
-            let (root, placements) = place(sources, 1, &destination, becomes_it).unwrap();
+            let (root, placements) = resolve_placement(sources, 1, &destination, becomes_it).unwrap();
             let expected = ResolvedDestination { name: name.map(|name| name.as_bytes().into()), nesting };
-            let arrival = arrival(sources, 1, &destination, becomes_it, (root, &placements));
+            let arrival = reported_destination(sources, 1, &destination, becomes_it, (root, &placements));
             assert_eq!(arrival, expected, "{source:?} to {destination:?}");
         }
     }
@@ -291,28 +296,30 @@ mod tests {
     #[test]
     fn several_sources_need_a_directory() {
         let sources = [file("f"), directory("d", false), directory("e", true)];
-        let placed = place(&sources, 3, &at(DestinationEntryKind::Nothing, false), false).unwrap();
+        let placed =
+            resolve_placement(&sources, 3, &at(DestinationEntryKind::Nothing, false), false).unwrap();
         assert_eq!(placed, (DestinationBaseDirectory::NewDestination, vec![name("f"), tree("d"), tree("")]));
         assert_eq!(
-            place(&sources, 3, &at(DestinationEntryKind::Other, false), false),
+            resolve_placement(&sources, 3, &at(DestinationEntryKind::Other, false), false),
             Err(DestinationPlacementError::NotDirectory)
         );
-        let left_over = place(&[file("f")], 2, &at(DestinationEntryKind::Nothing, false), false).unwrap();
+        let left_over =
+            resolve_placement(&[file("f")], 2, &at(DestinationEntryKind::Nothing, false), false).unwrap();
         assert_eq!(left_over.1, [name("f")], "the one that could be read does not change its place");
     }
 
     #[test]
     fn refusals() {
         assert_eq!(
-            place(&[directory("d", false)], 1, &at(DestinationEntryKind::Other, false), false),
+            resolve_placement(&[directory("d", false)], 1, &at(DestinationEntryKind::Other, false), false),
             Err(DestinationPlacementError::NotDirectory)
         );
         assert_eq!(
-            place(&[file("f")], 1, &at(DestinationEntryKind::Other, true), false),
+            resolve_placement(&[file("f")], 1, &at(DestinationEntryKind::Other, true), false),
             Err(DestinationPlacementError::NotDirectory)
         );
         assert_eq!(
-            place(&[file("f"), file("f")], 2, &at(DestinationEntryKind::Directory, false), false),
+            resolve_placement(&[file("f"), file("f")], 2, &at(DestinationEntryKind::Directory, false), false),
             Err(DestinationPlacementError::SameName("f".into()))
         );
     }

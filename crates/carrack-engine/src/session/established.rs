@@ -10,7 +10,7 @@ use super::outcome::SessionResult;
 use crate::context::SessionContext;
 use crate::counters::TransferCounters;
 use crate::error::{STARTING_A_THREAD, SessionError};
-use crate::lanes::{EstablishedLaneResources, cause};
+use crate::lanes::{EstablishedLaneResources, root_cause};
 use crate::placement::PlacedLanes;
 use crate::sink::{self, SinkSetup, SinkStart};
 use crate::source::{self, SourceSetup, SourceStart};
@@ -53,19 +53,19 @@ impl EstablishedSession<'_> {
             let _watch = placement.watch(scope);
             let sinking = local_sink.zip(sink_context.as_ref()).map(|(sink, context)| {
                 let named = thread::Builder::new().name("carrack-comm".into());
-                named.spawn_scoped(scope, move || start_end(sink, placement, context))
+                named.spawn_scoped(scope, move || run_session_end(sink, placement, context))
             });
             let sinking = sinking.transpose().map_err(SessionError::local(STARTING_A_THREAD))?;
-            let (told, result) = start_end(end, placement, &context);
+            let (told, result) = run_session_end(end, placement, &context);
             let Some(sinking) = sinking else { return Ok((told, result)) };
             let (counted, sink_result) = sinking.join().unwrap_or((told, Err(SessionError::Internal)));
             // The sink's own counters are complete, also after a failure of the session.
-            Ok((TransferCounters { sink: counted.sink, ..told }, cause(result, sink_result)))
+            Ok((TransferCounters { sink: counted.sink, ..told }, root_cause(result, sink_result)))
         })?;
         // Both ends have dropped their lanes' links.
         drop(relay);
         let result = match &fabric {
-            Some(agreed) => result.map_err(|error| agreed.scoped(error)),
+            Some(agreed) => result.map_err(|error| agreed.mark_fabric_error(error)),
             None => result,
         };
         Ok((both, result))
@@ -73,7 +73,11 @@ impl EstablishedSession<'_> {
 }
 
 /// Runs an end on its lanes until the session ends.
-fn start_end(end: LocalSessionEnd, placement: &PlacedLanes, context: &SessionContext<'_>) -> SessionResult {
+fn run_session_end(
+    end: LocalSessionEnd,
+    placement: &PlacedLanes,
+    context: &SessionContext<'_>,
+) -> SessionResult {
     let ended = match end {
         LocalSessionEnd::Source(setup, lanes) => lanes.map(|lanes| {
             assert!(!lanes.is_empty(), "a source has a lane");

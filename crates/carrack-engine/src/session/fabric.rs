@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use carrack_machine::SlotPool;
-use carrack_model::{ProtectionLevel, TransferEvent, UserNotice, escape, plain};
+use carrack_model::{ProtectionLevel, TransferEvent, UserNotice, escape, text_without_errno};
 use carrack_transport::fabric::{
     FabricProviderDomain, FabricRequirements, FabricStreamTcpConnection, SEALED_SLOTS, UnconnectedFabricLane,
     is_installed_device, usable_offers,
@@ -21,7 +21,7 @@ use carrack_wire::message::{
     ControlMessage, FabricChoice, FabricEndpointsMessage, FabricNetwork, InitiatorFabricList,
 };
 
-use super::handshake::{expect, no_slots, say};
+use super::handshake::{control_only_pool, receive_message, send_message};
 use crate::context::SessionContext;
 use crate::error::SessionError;
 use crate::event_delivery::TransferObserver;
@@ -49,7 +49,7 @@ pub(super) struct AgreedFabric {
 }
 
 /// Returns the initiator's request for a fabric; `None` if it wants none.
-pub(super) fn wish(
+pub(super) fn requested_fabrics(
     settings: &EndSettings,
     dry_run: bool,
     observer: &dyn TransferObserver,
@@ -61,7 +61,7 @@ pub(super) fn wish(
         FabricWanted::Preferred(provider) => match networks_of(provider) {
             Ok(networks) => (networks, false),
             Err(problem) => {
-                tell_unused(observer, &format!("{}: {problem}", escape(provider.as_bytes())));
+                report_fabric_unused(observer, &format!("{}: {problem}", escape(provider.as_bytes())));
                 return Ok(None);
             }
         },
@@ -70,8 +70,8 @@ pub(super) fn wish(
     Ok(Some(InitiatorFabricList { networks, is_forced, host: memory_identity() }))
 }
 
-fn tell_unused(observer: &dyn TransferObserver, why: &str) {
-    observer.event(&TransferEvent::Notice(UserNotice::Detail(format!("fabric: not used: {why}"))));
+fn report_fabric_unused(observer: &dyn TransferObserver, why: &str) {
+    observer.handle_event(&TransferEvent::Notice(UserNotice::Detail(format!("fabric: not used: {why}"))));
 }
 
 fn unusable(provider: &str) -> impl FnOnce(String) -> SessionError {
@@ -80,7 +80,7 @@ fn unusable(provider: &str) -> impl FnOnce(String) -> SessionError {
 }
 
 /// Refuses a session that can't have a fabric, if the user named a provider.
-pub(super) fn refuse(settings: &EndSettings, problem: &str) -> Result<(), SessionError> {
+pub(super) fn refuse_if_required(settings: &EndSettings, problem: &str) -> Result<(), SessionError> {
     match &settings.fabric {
         FabricWanted::Provider(provider) => Err(unusable(provider)(problem.to_owned())),
         FabricWanted::Off | FabricWanted::Auto | FabricWanted::Preferred(_) => Ok(()),
@@ -129,10 +129,10 @@ fn add(networks: &mut Vec<FabricNetwork>, network: FabricNetwork) {
 /// Returns a value that is the same for two processes of one user that see the same shared memory and each
 /// other; empty if it is unknown.
 fn memory_identity() -> Vec<u8> {
-    seen_memory().map(String::into_bytes).unwrap_or_default()
+    read_memory_identity().map(String::into_bytes).unwrap_or_default()
 }
 
-fn seen_memory() -> std::io::Result<String> {
+fn read_memory_identity() -> std::io::Result<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let memory = fs::metadata("/dev/shm")?;
     let processes = fs::read_link("/proc/self/ns/pid")?;
@@ -143,17 +143,17 @@ fn seen_memory() -> std::io::Result<String> {
 /// Returns the responder's choice for an initiator's request.
 pub(super) fn choose(wish: Option<&InitiatorFabricList>, is_allowed: bool) -> Option<FabricChoice> {
     let wish = wish?;
-    let chosen = if is_allowed { choice(wish) } else { Err("it is not allowed there".to_owned()) };
+    let chosen = if is_allowed { choose_network(wish) } else { Err("it is not allowed there".to_owned()) };
     Some(match chosen {
         Ok(network) => FabricChoice { network: Some(network), problem: String::new() },
         Err(problem) => FabricChoice { network: None, problem },
     })
 }
 
-fn choice(wish: &InitiatorFabricList) -> Result<FabricNetwork, String> {
+fn choose_network(wish: &InitiatorFabricList) -> Result<FabricNetwork, String> {
     match wish.networks.first() {
         // An initiator that names a provider leaves the network to the library.
-        Some(first) if first.network.is_empty() => named(first, wish),
+        Some(first) if first.network.is_empty() => check_named_provider(first, wish),
         _ if wish.is_forced => Err("no provider was named".to_owned()),
         _ => {
             let known = best_networks().into_iter().find(|network| wish.networks.contains(network));
@@ -162,7 +162,7 @@ fn choice(wish: &InitiatorFabricList) -> Result<FabricNetwork, String> {
     }
 }
 
-fn named(first: &FabricNetwork, wish: &InitiatorFabricList) -> Result<FabricNetwork, String> {
+fn check_named_provider(first: &FabricNetwork, wish: &InitiatorFabricList) -> Result<FabricNetwork, String> {
     if !is_plausible(first) {
         return Err("no provider was named".to_owned());
     }
@@ -180,7 +180,7 @@ fn is_plausible(network: &FabricNetwork) -> bool {
 }
 
 /// Returns the agreed fabric at the responder.
-pub(super) fn chosen(
+pub(super) fn agreed_at_responder(
     wish: Option<&InitiatorFabricList>,
     choice: Option<&FabricChoice>,
 ) -> Option<AgreedFabric> {
@@ -189,7 +189,7 @@ pub(super) fn chosen(
 }
 
 /// Returns the agreed fabric at the initiator.
-pub(super) fn answered(
+pub(super) fn agreed_at_initiator(
     wish: Option<&InitiatorFabricList>,
     choice: Option<&FabricChoice>,
     observer: &dyn TransferObserver,
@@ -208,7 +208,7 @@ pub(super) fn answered(
     match wish.networks.first().filter(|_| wish.is_forced) {
         Some(forced) => Err(unusable(&forced.provider)(format!("at the other end: {problem}"))),
         None => {
-            tell_unused(observer, &problem);
+            report_fabric_unused(observer, &problem);
             Ok(None)
         }
     }
@@ -250,8 +250,8 @@ pub(super) struct UnconnectedLaneAndPeer {
 
 impl AgreedFabric {
     /// Marks an error as the fabric's, if a retry may help; other errors are unrelated to it.
-    pub(super) fn scoped(&self, error: SessionError) -> SessionError {
-        if !error.may_pass() {
+    pub(super) fn mark_fabric_error(&self, error: SessionError) -> SessionError {
+        if !error.is_retryable() {
             return error;
         }
         let provider = self.network.provider.clone();
@@ -270,8 +270,8 @@ impl AgreedFabric {
         };
         let names = lanes.iter().map(|lane| lane.name().to_vec()).collect();
         let said = FabricEndpointsMessage { names, problem: problem.clone() };
-        let heard =
-            exchange(link, said, resources.context.settings.stall).map_err(|error| self.scoped(error))?;
+        let heard = exchange(link, said, resources.context.settings.stall)
+            .map_err(|error| self.mark_fabric_error(error))?;
         let ControlMessage::Fabric(theirs) = heard else {
             return Err(SessionError::Protocol("no word of its endpoints".into()));
         };
@@ -279,7 +279,7 @@ impl AgreedFabric {
             (true, true) if theirs.names.len() == lanes.len() => {
                 if let Some(observer) = resources.context.observer {
                     let words = format!("fabric: {}", self.network.provider);
-                    observer.event(&TransferEvent::Notice(UserNotice::Detail(words)));
+                    observer.handle_event(&TransferEvent::Notice(UserNotice::Detail(words)));
                 }
                 let peered = lanes
                     .into_iter()
@@ -295,7 +295,7 @@ impl AgreedFabric {
             return Err(unusable(&self.network.provider)(problem));
         }
         if let Some(observer) = resources.context.observer {
-            tell_unused(observer, &format!("{}: {problem}", self.network.provider));
+            report_fabric_unused(observer, &format!("{}: {problem}", self.network.provider));
         }
         Ok(None)
     }
@@ -313,20 +313,23 @@ impl AgreedFabric {
         resources: &EndpointOpeningResources<'_>,
         source: Option<IpAddr>,
     ) -> Result<UnconnectedFabricLane, String> {
-        let nodes = resources.placement.lane(lane).place().memory;
+        let nodes = resources.placement.lane(lane).placement().memory;
         let FabricNetwork { provider, network } = &self.network;
         let wanted = FabricRequirements { provider, network, source, nodes: &nodes };
         let (pool, spec) = (&resources.pools[lane], &resources.context.spec);
         match resources.role {
-            SessionRole::Sink => UnconnectedFabricLane::of_sink(&wanted, pool.clone()),
+            SessionRole::Sink => UnconnectedFabricLane::open_sink(&wanted, pool.clone()),
             // An observer of a key can read all slots that it opens: sealed objects are in a separate pool.
             SessionRole::Source if spec.protection == ProtectionLevel::Private => {
                 let streams = resources.streams.len() / resources.pools.len();
                 let slots = (streams * SEALED_SLOTS).min(pool.slot_count());
-                let sealed = resources.placement.pool(lane, spec, slots).map_err(|error| plain(&error))?;
-                UnconnectedFabricLane::of_source(&wanted, sealed)
+                let sealed = resources
+                    .placement
+                    .allocate_pool(lane, spec, slots)
+                    .map_err(|error| text_without_errno(&error))?;
+                UnconnectedFabricLane::open_source(&wanted, sealed)
             }
-            SessionRole::Source => UnconnectedFabricLane::of_source(&wanted, pool.clone()),
+            SessionRole::Source => UnconnectedFabricLane::open_source(&wanted, pool.clone()),
         }
     }
 }
@@ -338,9 +341,9 @@ fn exchange(
     said: FabricEndpointsMessage,
     stall: Duration,
 ) -> Result<ControlMessage, SessionError> {
-    say(link, ControlMessage::Fabric(said))?;
+    send_message(link, ControlMessage::Fabric(said))?;
     loop {
-        match expect(link, &no_slots()?, Instant::now() + stall)? {
+        match receive_message(link, &control_only_pool()?, Instant::now() + stall)? {
             // It waits for an earlier session to end.
             ControlMessage::Heartbeat(_) | ControlMessage::Notice(_) => {}
             heard => return Ok(heard),
@@ -348,7 +351,7 @@ fn exchange(
     }
 }
 
-fn asides(
+fn into_standby_connections(
     streams: Vec<DataConnection>,
     lane_count: usize,
     context: &SessionContext<'_>,
@@ -363,7 +366,7 @@ pub(super) fn source_transports(
     streams: Vec<DataConnection>,
     context: &SessionContext<'_>,
 ) -> Result<Vec<LaneDataTransport<Box<dyn TransportSendEndpoint>>>, SessionError> {
-    let asides = asides(streams, peered.len(), context);
+    let asides = into_standby_connections(streams, peered.len(), context);
     let transports = peered.into_iter().zip(asides).map(|(UnconnectedLaneAndPeer { lane, peer }, asides)| {
         let (hub, endpoints) = lane.into_source(&peer, asides, context.settings.stall)?;
         Ok(LaneDataTransport { endpoints, hub: Some(hub) })
@@ -377,7 +380,7 @@ pub(super) fn sink_transports(
     streams: Vec<DataConnection>,
     context: &SessionContext<'_>,
 ) -> Result<Vec<LaneDataTransport<Box<dyn ReceiveEndpoint>>>, SessionError> {
-    let asides = asides(streams, peered.len(), context);
+    let asides = into_standby_connections(streams, peered.len(), context);
     let transports = peered.into_iter().zip(asides).map(|(UnconnectedLaneAndPeer { lane, peer }, asides)| {
         let (hub, endpoints) = lane.into_sink(&peer, asides, context.settings.stall)?;
         Ok(LaneDataTransport { endpoints, hub: Some(hub) })
@@ -402,14 +405,14 @@ mod tests {
     struct NoObserver;
 
     impl TransferObserver for NoObserver {
-        fn event(&self, _event: &TransferEvent) {}
+        fn handle_event(&self, _event: &TransferEvent) {}
     }
 
     fn told(
         wish: &InitiatorFabricList,
         choice: Option<&FabricChoice>,
     ) -> Result<Option<AgreedFabric>, SessionError> {
-        answered(Some(wish), choice, &NoObserver)
+        agreed_at_initiator(Some(wish), choice, &NoObserver)
     }
 
     #[test]
@@ -445,13 +448,13 @@ mod tests {
     fn who_prefers_a_provider_goes_on_without() {
         let fabric = FabricWanted::Preferred("no-such-provider".into());
         let preferred = EndSettings { fabric, ..EndSettings::default() };
-        assert!(wish(&preferred, false, &NoObserver).unwrap().is_none());
-        assert!(refuse(&preferred, "it is within a process").is_ok());
+        assert!(requested_fabrics(&preferred, false, &NoObserver).unwrap().is_none());
+        assert!(refuse_if_required(&preferred, "it is within a process").is_ok());
         let auto =
             InitiatorFabricList { networks: vec![network("efa", "efa")], is_forced: false, host: Vec::new() };
-        assert!(choice(&auto).unwrap_err().contains("both ends"), "what is not named needs hardware");
+        assert!(choose_network(&auto).unwrap_err().contains("both ends"), "what is not named needs hardware");
         let elsewhere = InitiatorFabricList { is_forced: false, host: b"another".to_vec(), ..forced("shm") };
-        assert!(choice(&elsewhere).unwrap_err().contains("one host"), "what is named is looked for");
+        assert!(choose_network(&elsewhere).unwrap_err().contains("one host"), "what is named is looked for");
     }
 
     fn agreed(is_forced: bool) -> AgreedFabric {
@@ -464,13 +467,13 @@ mod tests {
         let channel = ControlChannel::Pipes { input: ours.try_clone().unwrap().into(), output: ours.into() };
         let mut link = SessionControlLink::new(channel, 1 << 20).unwrap();
         let ended = exchange(&mut link, FabricEndpointsMessage::default(), Duration::from_millis(300));
-        let error = agreed(false).scoped(ended.unwrap_err());
-        assert!(error.may_pass() && error.speaks_for_tcp(), "{error}");
+        let error = agreed(false).mark_fabric_error(ended.unwrap_err());
+        assert!(error.is_retryable() && error.should_retry_over_tcp(), "{error}");
         assert!(error.to_string().starts_with("over efa: the other end has been silent"), "{error}");
-        assert!(!agreed(true).scoped(SessionError::PeerGone).speaks_for_tcp());
+        assert!(!agreed(true).mark_fabric_error(SessionError::PeerGone).should_retry_over_tcp());
         let full = SessionError::NoSpace { path: "x".into(), detail: "full".into() };
         assert!(
-            matches!(agreed(false).scoped(full), SessionError::NoSpace { .. }),
+            matches!(agreed(false).mark_fabric_error(full), SessionError::NoSpace { .. }),
             "no fault of the fabric's"
         );
     }

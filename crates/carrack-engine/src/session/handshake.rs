@@ -40,8 +40,11 @@ const GREETING_BYTES_MAX: usize = 64 << 10;
 const SHOWN_BYTES: usize = 200;
 
 /// Sends a message now.
-pub(super) fn say(link: &mut SessionControlLink, message: ControlMessage) -> Result<(), SessionError> {
-    say_within(link, message, ANSWER_TIMEOUT)
+pub(super) fn send_message(
+    link: &mut SessionControlLink,
+    message: ControlMessage,
+) -> Result<(), SessionError> {
+    send_message_within(link, message, ANSWER_TIMEOUT)
 }
 
 /// Refuses a list of names that does not fit into its message.
@@ -57,19 +60,19 @@ pub(super) fn check_list_fits(settings: &EndSettings, hello: &HelloMessage) -> R
 }
 
 /// Sends a message, which the other end must read within `patience`.
-pub(super) fn say_within(
+pub(super) fn send_message_within(
     link: &mut SessionControlLink,
     message: ControlMessage,
     patience: Duration,
 ) -> Result<(), SessionError> {
     link.queue_control(message.to_body());
     let sent = link.flush_by(Instant::now() + patience);
-    sent.map_err(|error| broken(&error, SessionError::PeerGone, patience))
+    sent.map_err(|error| channel_error(&error, SessionError::PeerGone, patience))
 }
 
 /// Returns the error for a failure of the control channel after a wait of `waited` at most.
-fn broken(error: &io::Error, otherwise: SessionError, waited: Duration) -> SessionError {
-    match (error.kind(), TlsHandshakeError::in_io(error)) {
+fn channel_error(error: &io::Error, otherwise: SessionError, waited: Duration) -> SessionError {
+    match (error.kind(), TlsHandshakeError::from_io_error(error)) {
         (_, Some(distrust)) => SessionError::Tls(distrust),
         (ErrorKind::Interrupted, _) => SessionError::Interrupted,
         (ErrorKind::TimedOut, _) => SessionError::PeerStalled(waited.as_secs()),
@@ -78,7 +81,7 @@ fn broken(error: &io::Error, otherwise: SessionError, waited: Duration) -> Sessi
 }
 
 /// Returns the next message. The other end's refusal is an error.
-pub(super) fn expect(
+pub(super) fn receive_message(
     link: &mut SessionControlLink,
     pool: &SlotPool,
     deadline: Instant,
@@ -88,7 +91,7 @@ pub(super) fn expect(
         Ok(Some(body)) => body,
         Ok(None) => return Err(SessionError::PeerGone),
         Err(TransportError::Io(error)) => {
-            return Err(broken(&error, SessionError::PeerGone, began.elapsed()));
+            return Err(channel_error(&error, SessionError::PeerGone, began.elapsed()));
         }
         Err(TransportError::Truncated) => return Err(SessionError::PeerGone),
         Err(error) => return Err(error.into()),
@@ -102,13 +105,17 @@ pub(super) fn expect(
 
 /// Returns the other end's reason in place of a broken connection, if it was sent: a break is mostly the
 /// consequence of an earlier message.
-pub(super) fn explained(link: &mut SessionControlLink, pool: &SlotPool, error: SessionError) -> SessionError {
+pub(super) fn await_peer_reason(
+    link: &mut SessionControlLink,
+    pool: &SlotPool,
+    error: SessionError,
+) -> SessionError {
     if !matches!(error, SessionError::PeerGone) {
         return error;
     }
     let deadline = Instant::now() + LAST_WORDS;
     loop {
-        match expect(link, pool, deadline) {
+        match receive_message(link, pool, deadline) {
             Ok(_) => {}
             Err(
                 told @ (SessionError::Refused { .. }
@@ -125,7 +132,7 @@ pub(super) fn explained(link: &mut SessionControlLink, pool: &SlotPool, error: S
 /// Sends this build's versions.
 pub(super) fn send_preamble(link: &mut SessionControlLink) -> Result<(), SessionError> {
     link.write_raw_by(&Preamble::OURS.encode(), Instant::now() + ANSWER_TIMEOUT)
-        .map_err(|error| broken(&error, SessionError::PeerSilent, ANSWER_TIMEOUT))
+        .map_err(|error| channel_error(&error, SessionError::PeerSilent, ANSWER_TIMEOUT))
 }
 
 /// The end whose first message is expected.
@@ -139,7 +146,7 @@ pub(super) enum FirstMessageSender {
 
 impl FirstMessageSender {
     /// A daemon with TLS is running already; ssh may ask the user first.
-    fn patience(self, link: &SessionControlLink) -> Duration {
+    fn preamble_timeout(self, link: &SessionControlLink) -> Duration {
         match self {
             FirstMessageSender::OfResponder(stall) if !link.is_tls() && has_terminal() => {
                 stall.max(ASKING_TIMEOUT)
@@ -157,7 +164,7 @@ fn has_terminal() -> bool {
 }
 
 /// Returns the error of an end that was started and sends nothing.
-fn mute(waited: Duration) -> SessionError {
+fn silent_start_error(waited: Duration) -> SessionError {
     SessionError::Unreachable {
         message: format!("the other end was started and has said nothing for {} s", waited.as_secs()),
         hint: Some("try `ssh HOST carrack --version`; --stall-timeout waits longer".into()),
@@ -166,10 +173,10 @@ fn mute(waited: Duration) -> SessionError {
 }
 
 /// Returns the error of an end that sends no versions within `patience`.
-fn silent(error: &io::Error, is_started_here: bool, patience: Duration) -> SessionError {
+fn missing_preamble_error(error: &io::Error, is_started_here: bool, patience: Duration) -> SessionError {
     match error.kind() {
-        ErrorKind::TimedOut if is_started_here => mute(patience),
-        _ => broken(error, SessionError::PeerSilent, patience),
+        ErrorKind::TimedOut if is_started_here => silent_start_error(patience),
+        _ => channel_error(error, SessionError::PeerSilent, patience),
     }
 }
 
@@ -179,12 +186,12 @@ pub(super) fn receive_preamble(
     first: FirstMessageSender,
 ) -> Result<(), SessionError> {
     let greeting_allowed = matches!(first, FirstMessageSender::OfResponder(_));
-    let patience = first.patience(link);
+    let patience = first.preamble_timeout(link);
     let deadline = Instant::now() + patience;
     let is_started_here = greeting_allowed && !link.is_tls();
     let mut heard = vec![0; PREAMBLE_BYTES];
     let got = link.read_raw_by(&mut heard, deadline);
-    let got = got.map_err(|error| silent(&error, is_started_here, patience))?;
+    let got = got.map_err(|error| missing_preamble_error(&error, is_started_here, patience))?;
     assert!(got <= heard.len(), "a read returns no more than its buffer holds");
     heard.truncate(got);
     if got == 0 {
@@ -194,12 +201,12 @@ pub(super) fn receive_preamble(
         if let Some(bytes) = heard.last_chunk::<PREAMBLE_BYTES>()
             && let Ok(preamble) = Preamble::decode(bytes)
         {
-            return preamble.agree().map(|_| ()).map_err(SessionError::Version);
+            return preamble.negotiate_version().map(|_| ()).map_err(SessionError::Version);
         }
         let mut byte = [0];
         let more = greeting_allowed && heard.len() < GREETING_BYTES_MAX;
         let got = if more { link.read_raw_by(&mut byte, deadline) } else { Ok(0) };
-        if got.map_err(|error| silent(&error, is_started_here, patience))? == 0 {
+        if got.map_err(|error| missing_preamble_error(&error, is_started_here, patience))? == 0 {
             heard.truncate(SHOWN_BYTES);
             return Err(SessionError::NotCarrack(carrack_model::escape(heard.trim_ascii())));
         }
@@ -224,7 +231,7 @@ pub(super) fn session_keys(
 }
 
 /// A pool for the time before the session, when only control messages may arrive.
-pub(super) fn no_slots() -> Result<SlotPool, SessionError> {
+pub(super) fn control_only_pool() -> Result<SlotPool, SessionError> {
     Ok(SlotPool::new(4096, 4096)?)
 }
 
@@ -235,7 +242,7 @@ pub(super) fn new_key() -> Result<SessionKey, SessionError> {
 /// Tells the other end that there will be no session.
 pub(super) fn refuse(link: &mut SessionControlLink, error: &SessionError) {
     // The other end may be gone.
-    if say_within(link, ControlMessage::Refuse(error.to_message()), PARTING).is_ok() {
-        link.part(Instant::now() + PARTING);
+    if send_message_within(link, ControlMessage::Refuse(error.to_message()), PARTING).is_ok() {
+        link.close_by(Instant::now() + PARTING);
     }
 }

@@ -23,11 +23,11 @@ use super::data_connections::{self, DialResult, FirstDialer, ListenOutcome, firs
 use super::destination::InspectedDestination;
 use super::established::EstablishedSession;
 use super::handshake::{
-    FirstMessageSender, check_list_fits, expect, explained, new_key, no_slots, receive_preamble, refuse, say,
-    say_within, send_preamble, session_keys,
+    FirstMessageSender, await_peer_reason, check_list_fits, control_only_pool, new_key, receive_message,
+    receive_preamble, refuse, send_message, send_message_within, send_preamble, session_keys,
 };
 use super::journal_access::TransferJournalOpener;
-use super::prepared::{PreparedEnd, PreparedSink, PreparedSource, placed, tell_lacking};
+use super::prepared::{PreparedEnd, PreparedSink, PreparedSource, placed_event, report_unsupported_metadata};
 use super::session_setup::SessionAgreement;
 use super::wait_heartbeats::WaitHeartbeatRecipients;
 use super::{fabric, lane_links};
@@ -50,7 +50,7 @@ pub(super) fn establish<'a>(
     abort: &'a AbortHandle,
 ) -> Result<EstablishedSession<'a>, SessionError> {
     let settings = transfer.settings.within_memory(1, transfer.spec.slot_bytes)?;
-    settings.tell_smaller_pool(observer);
+    settings.report_smaller_pool(observer);
     let transfer = &TransferRequest { settings, ..transfer.clone() };
     let pipe = match &peer.channel {
         ControlChannel::Pipes { .. } => "ssh pipe",
@@ -58,7 +58,7 @@ pub(super) fn establish<'a>(
     };
     let mut link = SessionControlLink::new(peer.channel, transfer.spec.slot_bytes)
         .map_err(SessionError::local("setting up the control channel"))?;
-    let (key, slots) = (new_key()?, no_slots()?);
+    let (key, slots) = (new_key()?, control_only_pool()?);
     let initiator = InitiatorHandshake {
         transfer,
         role,
@@ -71,7 +71,8 @@ pub(super) fn establish<'a>(
         abort,
     };
     link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
-    let agreed = initiator.agree(&mut link).map_err(|error| explained(&mut link, &initiator.slots, error));
+    let agreed =
+        initiator.agree(&mut link).map_err(|error| await_peer_reason(&mut link, &initiator.slots, error));
     link.interrupt_on(None);
     let agreed = agreed.map_err(|error| if abort.is_set() { abort.error() } else { error });
     let agreement = agreed.inspect_err(|error| refuse(&mut link, error))?;
@@ -115,15 +116,21 @@ impl InitiatorHandshake<'_> {
             && !spec.dry_run
             && !settings.over_control;
         let (listener, listening) = other_dials.then(|| self.listen()).flatten().unzip();
-        let storage = self.look()?;
+        let storage = self.inspect_storage()?;
         let placement = HostPlacementInput::detect(settings);
-        let wish = lane_links::wish(settings, placement.lane_places(), self.depth(&storage), spec.slot_bytes);
-        let wanted = fabric::wish(settings, spec.dry_run, self.observer)?;
+        let wish = lane_links::lane_count_proposal(
+            settings,
+            placement.lane_places(),
+            self.depth(&storage),
+            spec.slot_bytes,
+        );
+        let wanted = fabric::requested_fabrics(settings, spec.dry_run, self.observer)?;
         let hello = self.hello(listening, storage.destination());
         let hello = HelloMessage { lanes: Some(wish), fabric: wanted.clone(), ..hello };
         let mut welcome = self.exchange_hello(link, hello)?;
         let lane_count = agreed_lane_count(&wish, &welcome)?;
-        let mut fabric = fabric::answered(wanted.as_ref(), welcome.fabric.as_ref(), self.observer)?;
+        let mut fabric =
+            fabric::agreed_at_initiator(wanted.as_ref(), welcome.fabric.as_ref(), self.observer)?;
         let listening = welcome.listening.take();
         let mut end = self.prepare(link, storage, welcome)?;
         let mut streams = Vec::new();
@@ -137,12 +144,12 @@ impl InitiatorHandshake<'_> {
     }
 
     /// Examines the storage at this end, before any message.
-    fn look(&self) -> Result<InitiatorStorage, SessionError> {
+    fn inspect_storage(&self) -> Result<InitiatorStorage, SessionError> {
         let TransferRequest { settings, identity, destination, .. } = self.transfer;
         Ok(match self.role {
             SessionRole::Sink => {
                 let journal = TransferJournalOpener::of(settings, identity.as_ref());
-                InitiatorStorage::Sink(Box::new(InspectedDestination::look(
+                InitiatorStorage::Sink(Box::new(InspectedDestination::inspect(
                     &PathBase::Anywhere,
                     destination,
                     settings,
@@ -173,14 +180,14 @@ impl InitiatorHandshake<'_> {
         let settings = &self.transfer.settings;
         check_list_fits(settings, &hello)?;
         // A process that is not carrack may still have printed a reason.
-        let said =
-            send_preamble(link).and_then(|()| say_within(link, ControlMessage::Hello(hello), settings.stall));
+        let said = send_preamble(link)
+            .and_then(|()| send_message_within(link, ControlMessage::Hello(hello), settings.stall));
         receive_preamble(link, FirstMessageSender::OfResponder(settings.stall))?;
         said?;
         if self.abort.is_set() {
             return Err(self.abort.error());
         }
-        match expect(link, &self.slots, Instant::now() + settings.stall)? {
+        match receive_message(link, &self.slots, Instant::now() + settings.stall)? {
             ControlMessage::Welcome(welcome) => Ok(welcome),
             _ => Err(SessionError::Protocol("no welcome".into())),
         }
@@ -196,11 +203,11 @@ impl InitiatorHandshake<'_> {
         let TransferRequest { spec, settings, source_base, sources, .. } = self.transfer;
         match storage {
             InitiatorStorage::Sink(destination) => {
-                tell_lacking(settings, welcome.kept, self.observer);
+                report_unsupported_metadata(settings, welcome.kept, self.observer);
                 let place =
                     welcome.place.ok_or_else(|| SessionError::Protocol("no place for the tree".into()))?;
                 let sink = PreparedSink::new(*destination, spec, &place, Some(sources))?;
-                self.observer.event(&placed(place));
+                self.observer.handle_event(&placed_event(place));
                 Ok(PreparedEnd::Sink(Box::new(sink)))
             }
             InitiatorStorage::Source(file_systems) => {
@@ -208,9 +215,9 @@ impl InitiatorHandshake<'_> {
                 let mut source =
                     PreparedSource::new(source_base, sources, spec, settings, file_systems, sink)?;
                 source.setup.feed = self.transfer.feed.clone().map(|feed| feed.0);
-                self.observer.event(&TransferEvent::Placed(source.arrival.clone()));
+                self.observer.handle_event(&TransferEvent::Placed(source.arrival.clone()));
                 source.report_notices(self.observer);
-                say(link, ControlMessage::Place(source.place_message()))?;
+                send_message(link, ControlMessage::Place(source.place_message()))?;
                 Ok(PreparedEnd::Source(Box::new(source)))
             }
         }
@@ -255,7 +262,7 @@ impl InitiatorHandshake<'_> {
             Ok(listening) => Some(listening),
             Err(error) => {
                 let text = format!("no port to listen on: {error}");
-                self.observer.event(&TransferEvent::Notice(UserNotice::Warning(text)));
+                self.observer.handle_event(&TransferEvent::Notice(UserNotice::Warning(text)));
                 None
             }
         }
@@ -271,9 +278,12 @@ impl InitiatorHandshake<'_> {
     ) -> Result<Vec<DataConnection>, SessionError> {
         let outcome = match first_dialer(self.transfer.spec.dial_from, self.role) {
             FirstDialer::Initiator => self.dial(link, keys, listening.as_ref(), lane_count)?,
-            FirstDialer::Responder => {
-                self.served(data_connections::serve_or_wait(link, &self.slots, listener, keys)?)?
-            }
+            FirstDialer::Responder => self.to_dial_result(data_connections::accept_or_await_report(
+                link,
+                &self.slots,
+                listener,
+                keys,
+            )?)?,
         };
         let (streams, problem) = match outcome {
             Ok(streams) => (streams, None),
@@ -282,7 +292,7 @@ impl InitiatorHandshake<'_> {
         if streams.is_empty() {
             // The protection of the control channel covers the data too.
             let (transport, protection) = (self.pipe, Some(ProtectionLevel::Private));
-            self.observer.event(&TransferEvent::Connected {
+            self.observer.handle_event(&TransferEvent::Connected {
                 streams: 0,
                 lanes: 1,
                 transport,
@@ -311,25 +321,32 @@ impl InitiatorHandshake<'_> {
         let TransferRequest { spec, settings, .. } = self.transfer;
         let streams = self.stream_count(lane_count);
         if settings.over_control {
-            data_connections::tell_failure(link, "the caller wants none")?;
+            data_connections::send_dial_failure(link, "the caller wants none")?;
             return Ok(Ok(Vec::new()));
         }
-        let problem =
-            match data_connections::dial_only(link, Some(self.host), listening, keys, streams, settings)? {
-                Ok(streams) => return Ok(Ok(streams)),
-                Err(problem) => problem,
-            };
+        let problem = match data_connections::dial_without_report(
+            link,
+            Some(self.host),
+            listening,
+            keys,
+            streams,
+            settings,
+        )? {
+            Ok(streams) => return Ok(Ok(streams)),
+            Err(problem) => problem,
+        };
         let may_be_dialled = spec.dial_from == DialingEnd::Either;
         let Some((listener, listening)) = may_be_dialled.then(|| self.listen()).flatten() else {
-            data_connections::tell_failure(link, &problem)?;
+            data_connections::send_dial_failure(link, &problem)?;
             return Ok(Err(problem));
         };
-        say(link, ControlMessage::Dial(listening))?;
-        let served = self.served(data_connections::serve(link, &self.slots, listener, keys)?)?;
+        send_message(link, ControlMessage::Dial(listening))?;
+        let served =
+            self.to_dial_result(data_connections::accept_connections(link, &self.slots, listener, keys)?)?;
         Ok(served.map_err(|theirs| format!("{problem}; the other way round: {theirs}")))
     }
 
-    fn served(&self, served: ListenOutcome) -> Result<DialResult, SessionError> {
+    fn to_dial_result(&self, served: ListenOutcome) -> Result<DialResult, SessionError> {
         match served {
             ListenOutcome::Streams(streams) => Ok(Ok(streams)),
             ListenOutcome::Failed(problem) => Ok(Err(problem)),
@@ -344,7 +361,7 @@ impl InitiatorHandshake<'_> {
              Open a port range and name it with --ports, or choose who dials with --connect-from",
             self.pipe
         );
-        self.observer.event(&TransferEvent::Notice(UserNotice::Warning(text)));
+        self.observer.handle_event(&TransferEvent::Notice(UserNotice::Warning(text)));
     }
 }
 

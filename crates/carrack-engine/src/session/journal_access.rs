@@ -13,11 +13,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use carrack_journal::{
     Journal, JournalError, JournalSubject, JournalWriterIdentity, RecoveredJournal, file_name, peek,
-    set_aside,
+    remove_damaged,
 };
 use carrack_model::{Durability, RelPath, Timestamp, TransferId};
 use carrack_storage::typed_path::parent;
-use carrack_storage::{PathBase, PathPurpose, RootDirectory, keep_times, sync_directory};
+use carrack_storage::{PathBase, PathPurpose, RootDirectory, preserve_times, sync_directory};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::destination_place::DestinationBaseDirectory;
@@ -101,7 +101,7 @@ impl TransferJournalOpener {
                 Ok(Some(about)) => return Ok(Some(FoundJournal { directory, path, about })),
                 Ok(None) => {}
                 Err(error) if error.is_damage() => self.damaged = Some((directory, path)),
-                Err(error) => self.give_up(&path, error)?,
+                Err(error) => self.continue_without_journal(&path, error)?,
             }
         }
         Ok(None)
@@ -110,7 +110,7 @@ impl TransferJournalOpener {
     /// Opens the found journal, or creates one, before the destination is created. Returns `None` for a
     /// directory that may not be read (a drop box), where a later session could not find the journal, and if
     /// a journal is not possible.
-    pub(crate) fn records(
+    pub(crate) fn open_or_create_journal(
         &mut self,
         base: &PathBase,
         path: &Path,
@@ -121,21 +121,21 @@ impl TransferJournalOpener {
         if self.is_given_up {
             return Ok(None);
         }
-        let session = self.session()?;
+        let session = self.writer_identity()?;
         if let Some(found) = found {
             let FoundJournal { directory, path, about } = found;
-            match self.go_on(directory.as_fd(), path, about.id, &session, wait)? {
-                Ok(opened) => return Ok(Some(self.in_use(opened, path.clone()))),
+            match self.open_when_free(directory.as_fd(), path, about.id, &session, wait)? {
+                Ok(opened) => return Ok(Some(self.wrap_opened_journal(opened, path.clone()))),
                 // The earlier session was about to complete the transfer.
                 Err(JournalError::Missing) => {}
                 Err(error) if error.is_damage() => {
                     let held = directory.try_clone().map_err(SessionError::local("holding a directory"))?;
                     self.damaged = Some((held, path.clone()));
                 }
-                Err(error) => return self.give_up(path, error).map(|()| None),
+                Err(error) => return self.continue_without_journal(path, error).map(|()| None),
             }
         }
-        self.begin(base, path, place, &session, wait)
+        self.create_journal(base, path, place, &session, wait)
     }
 
     /// Takes the warnings for the user.
@@ -150,24 +150,24 @@ impl TransferJournalOpener {
 
     /// Creates the journal of this session, in the directory with the journals of the transfer's other
     /// sessions.
-    pub(crate) fn shared_records(
+    pub(crate) fn create_shared_journal(
         &self,
         base: &PathBase,
         path: &Path,
         root: &RootDirectory,
     ) -> Result<SinkTransferJournal, SessionError> {
-        let name = shared_journals(self.identity.id);
+        let name = shared_journal_directory(self.identity.id);
         let shown = carrack_model::escape(path.join(&name).as_os_str().as_bytes());
         let relative = RelPath::new(name.as_bytes()).map_err(|_| SessionError::Internal)?;
         let held = root.open_directory(&RelPath::root()).map_err(unusable_journals(&shown))?;
         // Another session may have closed the transfer by now.
-        let directory = keep_times(held.as_fd(), || root.make_private_directory(&relative));
+        let directory = preserve_times(held.as_fd(), || root.make_private_directory(&relative));
         let directory = directory.map_err(unusable_journals(&shown))?;
         let about = JournalSubject {
             id: TransferId(self.identity.run.0),
-            ..self.about(base, path, DestinationBaseDirectory::Destination)
+            ..self.journal_subject(base, path, DestinationBaseDirectory::Destination)
         };
-        let journal = Journal::create(directory.as_fd(), &about, &self.session()?)
+        let journal = Journal::create(directory.as_fd(), &about, &self.writer_identity()?)
             .map_err(SessionError::journal(&shown))?;
         let tag = self.tag();
         Ok(SinkTransferJournal { journal, recovered: None, path: shown, tag, siblings: Some(directory) })
@@ -185,13 +185,18 @@ impl TransferJournalOpener {
         carrack_model::escape(path.as_os_str().as_bytes())
     }
 
-    fn session(&self) -> Result<JournalWriterIdentity, SessionError> {
+    fn writer_identity(&self) -> Result<JournalWriterIdentity, SessionError> {
         let soft = self.settings.durability == Durability::End;
         JournalWriterIdentity::of_this_process(self.identity.run, soft)
             .map_err(SessionError::local("asking who this process is"))
     }
 
-    fn about(&self, base: &PathBase, path: &Path, place: DestinationBaseDirectory) -> JournalSubject {
+    fn journal_subject(
+        &self,
+        base: &PathBase,
+        path: &Path,
+        place: DestinationBaseDirectory,
+    ) -> JournalSubject {
         let root = if place == DestinationBaseDirectory::Parent { parent(path) } else { path };
         JournalSubject {
             id: self.identity.id,
@@ -208,7 +213,7 @@ impl TransferJournalOpener {
         }
     }
 
-    fn in_use(
+    fn wrap_opened_journal(
         &mut self,
         (journal, recovered): (Journal, Option<RecoveredJournal>),
         path: String,
@@ -223,7 +228,7 @@ impl TransferJournalOpener {
     }
 
     /// Continues without a journal that can't be used. If the user has named its directory, this is an error.
-    fn give_up(&mut self, path: &str, error: JournalError) -> Result<(), SessionError> {
+    fn continue_without_journal(&mut self, path: &str, error: JournalError) -> Result<(), SessionError> {
         if self.settings.directory.is_some() || !error.is_dispensable() {
             return Err(SessionError::journal(path)(error));
         }
@@ -235,7 +240,7 @@ impl TransferJournalOpener {
         Ok(())
     }
 
-    fn begin(
+    fn create_journal(
         &mut self,
         base: &PathBase,
         path: &Path,
@@ -244,8 +249,8 @@ impl TransferJournalOpener {
         wait: &mut WaitHeartbeatRecipients<'_>,
     ) -> Result<Option<SinkTransferJournal>, SessionError> {
         if let Some((directory, path)) = self.damaged.take() {
-            if let Err(error) = set_aside(directory.as_fd(), self.identity.id) {
-                return self.give_up(&path, error).map(|()| None);
+            if let Err(error) = remove_damaged(directory.as_fd(), self.identity.id) {
+                return self.continue_without_journal(&path, error).map(|()| None);
             }
             let warning = format!("{path}: the journal is damaged and was removed: the transfer begins anew");
             self.warnings.push(warning);
@@ -259,16 +264,16 @@ impl TransferJournalOpener {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => return Ok(None),
             Err(source) => {
                 let error = JournalError::Failed { doing: "opening the journal's directory", source };
-                return self.give_up(&shown, error).map(|()| None);
+                return self.continue_without_journal(&shown, error).map(|()| None);
             }
         };
-        let about = self.about(base, path, place);
+        let about = self.journal_subject(base, path, place);
         let mut opened = Err(JournalError::Busy(None));
         for _ in 0..TRIES_MAX {
             opened = match self.create(directory.as_fd(), &about, session) {
                 // Another run creates or has created a journal in this moment.
                 Err(JournalError::Exists | JournalError::Busy(_)) => {
-                    let opened = self.go_on(directory.as_fd(), &shown, about.id, session, wait)?;
+                    let opened = self.open_when_free(directory.as_fd(), &shown, about.id, session, wait)?;
                     match peek(directory.as_fd(), about.id).ok().flatten() {
                         Some(other) if other.place == about.place => opened,
                         Some(_) => Err(JournalError::Busy(None)),
@@ -281,8 +286,8 @@ impl TransferJournalOpener {
             break;
         }
         match opened {
-            Ok(opened) => Ok(Some(self.in_use(opened, shown))),
-            Err(error) => self.give_up(&shown, error).map(|()| None),
+            Ok(opened) => Ok(Some(self.wrap_opened_journal(opened, shown))),
+            Err(error) => self.continue_without_journal(&shown, error).map(|()| None),
         }
     }
 
@@ -312,7 +317,7 @@ impl TransferJournalOpener {
 
     /// Opens a journal, and waits while another session has it. A session of the same run that has lost its
     /// other end gets a signal to end.
-    fn go_on(
+    fn open_when_free(
         &self,
         directory: BorrowedFd<'_>,
         path: &str,
@@ -351,7 +356,7 @@ impl FoundJournal {
 
 /// Returns the name of the directory in the destination for the journals of a transfer that several sessions
 /// carry.
-pub fn shared_journals(id: TransferId) -> String {
+pub fn shared_journal_directory(id: TransferId) -> String {
     format!(".carrack-{id}.journals")
 }
 

@@ -26,7 +26,12 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Returns this end's wish: a lane for each of `places` places of its machine, if the storage can use `depth`
 /// requests at a time.
-pub(super) fn wish(settings: &EndSettings, places: usize, depth: u32, slot_bytes: u32) -> LaneCountProposal {
+pub(super) fn lane_count_proposal(
+    settings: &EndSettings,
+    places: usize,
+    depth: u32,
+    slot_bytes: u32,
+) -> LaneCountProposal {
     let by_requests = match settings.scheduling.in_flight_max {
         0 => u32::MAX,
         most => most,
@@ -42,7 +47,7 @@ pub(super) fn wish(settings: &EndSettings, places: usize, depth: u32, slot_bytes
 }
 
 /// Returns the number of lanes that the machine with more places wishes for, within both ends' limits.
-pub(super) fn agree(here: LaneCountProposal, there: LaneCountProposal) -> usize {
+pub(super) fn negotiate_lane_count(here: LaneCountProposal, there: LaneCountProposal) -> usize {
     let wanted = here.wanted.max(there.wanted);
     wanted.min(here.most).min(there.most).clamp(1, LANES_MAX as u32) as usize
 }
@@ -115,7 +120,7 @@ impl ControlMultiplexer {
     /// Runs until all lanes have ended, or the other end is gone.
     fn run(mut self) {
         while self.lanes.iter().any(Option::is_some) {
-            if self.turn() == MultiplexerTurnOutcome::Lost {
+            if self.run_once() == MultiplexerTurnOutcome::Lost {
                 return;
             }
         }
@@ -123,17 +128,17 @@ impl ControlMultiplexer {
         let _ = self.link.flush_by(Instant::now() + LAST_WORDS);
     }
 
-    fn turn(&mut self) -> MultiplexerTurnOutcome {
-        if self.sleep().is_err()
-            || self.hear_other_end() == MultiplexerTurnOutcome::Lost
-            || self.hear_lanes() == MultiplexerTurnOutcome::Lost
+    fn run_once(&mut self) -> MultiplexerTurnOutcome {
+        if self.wait_for_readiness().is_err()
+            || self.forward_to_lanes() == MultiplexerTurnOutcome::Lost
+            || self.forward_from_lanes() == MultiplexerTurnOutcome::Lost
         {
             return MultiplexerTurnOutcome::Lost;
         }
         if self.link.flush().is_err() {
             // The other end may have said its last words, and left, since it was listened to.
-            self.hear_other_end();
-            return self.last_words();
+            self.forward_to_lanes();
+            return self.flush_last_messages();
         }
         for lane in &mut self.lanes {
             // A lane that has ended reads no more.
@@ -153,7 +158,7 @@ impl ControlMultiplexer {
         self.link.queued_count() < QUEUE_MAX
     }
 
-    fn sleep(&self) -> rustix::io::Result<()> {
+    fn wait_for_readiness(&self) -> rustix::io::Result<()> {
         let mut wanted = vec![
             (self.link.input(), reads_if(self.lanes_keep_up())),
             (self.link.output(), writes(&self.link)),
@@ -172,7 +177,7 @@ impl ControlMultiplexer {
         }
     }
 
-    fn hear_other_end(&mut self) -> MultiplexerTurnOutcome {
+    fn forward_to_lanes(&mut self) -> MultiplexerTurnOutcome {
         while self.lanes_keep_up() {
             match self.link.receive(&self.slots) {
                 Ok(ControlLinkInput::Control { lane, body }) => match self.lanes.get_mut(lane as usize) {
@@ -183,7 +188,7 @@ impl ControlMultiplexer {
                 },
                 Ok(ControlLinkInput::Pending) => return MultiplexerTurnOutcome::GoOn,
                 Ok(ControlLinkInput::Object(_) | ControlLinkInput::Closed) | Err(_) => {
-                    return self.last_words();
+                    return self.flush_last_messages();
                 }
             }
         }
@@ -191,14 +196,14 @@ impl ControlMultiplexer {
     }
 
     /// Sends the other end's last messages to the lanes.
-    fn last_words(&mut self) -> MultiplexerTurnOutcome {
+    fn flush_last_messages(&mut self) -> MultiplexerTurnOutcome {
         for link in self.lanes.iter_mut().flatten() {
             let _ = link.flush_by(Instant::now() + LAST_WORDS);
         }
         MultiplexerTurnOutcome::Lost
     }
 
-    fn hear_lanes(&mut self) -> MultiplexerTurnOutcome {
+    fn forward_from_lanes(&mut self) -> MultiplexerTurnOutcome {
         for index in 0..self.lanes.len() {
             while self.link_keeps_up() {
                 let Some(link) = &mut self.lanes[index] else { break };
@@ -248,6 +253,6 @@ mod tests {
     }
 
     fn wish_with(scheduling: SchedulingOptions) -> LaneCountProposal {
-        wish(&EndSettings { scheduling, ..EndSettings::default() }, 2, 16, 1 << 20)
+        lane_count_proposal(&EndSettings { scheduling, ..EndSettings::default() }, 2, 16, 1 << 20)
     }
 }

@@ -9,7 +9,7 @@ use super::destination::InspectedDestination;
 use super::established::{EstablishedSession, LocalSessionEnd};
 use super::fabric;
 use super::journal_access::TransferJournalOpener;
-use super::lane_links::{agree, link_pair, wish};
+use super::lane_links::{lane_count_proposal, link_pair, negotiate_lane_count};
 use super::prepared::{PreparedSink, PreparedSource};
 use super::wait_heartbeats::WaitHeartbeatRecipients;
 use crate::abort::AbortHandle;
@@ -29,21 +29,24 @@ pub(super) fn establish<'a>(
 ) -> Result<EstablishedSession<'a>, SessionError> {
     let spec = &transfer.spec;
     let settings = transfer.settings.within_memory(2, spec.slot_bytes)?;
-    settings.tell_smaller_pool(observer);
-    fabric::refuse(&settings, "both ends are in this process, where objects are not copied at all")?;
+    settings.report_smaller_pool(observer);
+    fabric::refuse_if_required(
+        &settings,
+        "both ends are in this process, where objects are not copied at all",
+    )?;
     let journal = TransferJournalOpener::of(&settings, transfer.identity.as_ref());
     let destination =
-        InspectedDestination::look(&PathBase::Anywhere, &transfer.destination, &settings, journal)?;
+        InspectedDestination::inspect(&PathBase::Anywhere, &transfer.destination, &settings, journal)?;
     let file_systems = settings.file_systems(&PathBase::Anywhere)?;
     let sink_state = destination.to_message(settings.slot_count(spec.slot_bytes));
     let (base, paths) = (&PathBase::Anywhere, &transfer.sources);
     let mut source = PreparedSource::new(base, paths, spec, &settings, file_systems, Some(&sink_state))?;
     source.setup.feed = transfer.feed.clone().map(|feed| feed.0);
-    observer.event(&TransferEvent::Placed(source.arrival.clone()));
+    observer.handle_event(&TransferEvent::Placed(source.arrival.clone()));
     let mut sink = PreparedSink::new(destination, spec, &source.place_message(), Some(paths))?;
     sink.open(spec, &mut WaitHeartbeatRecipients::new(None, Some(observer), abort))?;
     let (placement, lane_count) = place(&settings, &source, &sink, spec)?;
-    observer.event(&TransferEvent::Connected {
+    observer.handle_event(&TransferEvent::Connected {
         streams: 0,
         lanes: lane_count as u32,
         transport: "local",
@@ -67,9 +70,9 @@ fn place(
 ) -> Result<(PlacedLanes, usize), SessionError> {
     let host = HostPlacementInput::detect(settings);
     let (reads, writes) = (source.setup.storage.depth, sink.setup.place.storage.depth());
-    let [source_wish, sink_wish] =
-        [reads, writes].map(|depth| wish(settings, host.lane_places(), depth, spec.slot_bytes));
-    let lane_count = agree(source_wish, sink_wish);
+    let [source_wish, sink_wish] = [reads, writes]
+        .map(|depth| lane_count_proposal(settings, host.lane_places(), depth, spec.slot_bytes));
+    let lane_count = negotiate_lane_count(source_wish, sink_wish);
     let io_threads = settings.io_thread_count(reads.max(writes));
     let demand = LanePlacementDemand {
         side: FailureSide::Source,
@@ -92,11 +95,18 @@ fn join(
     let SessionContext { spec, settings, .. } = &context;
     let (source_links, sink_links) = local_links(spec.slot_bytes, lane_count)?;
     let (senders, receivers) = local_endpoints(spec, lane_count)?;
-    let sink_pools = placement.pools(settings, spec, lane_count)?;
-    let sink_lanes = placement.starts(sink_links, sink_pools, LaneDataTransport::deal(receivers, lane_count));
-    let source_pools = placement.pools(settings, spec, lane_count)?;
-    let source_lanes =
-        placement.starts(source_links, source_pools, LaneDataTransport::deal(senders, lane_count));
+    let sink_pools = placement.allocate_pools(settings, spec, lane_count)?;
+    let sink_lanes = placement.combine_lane_resources(
+        sink_links,
+        sink_pools,
+        LaneDataTransport::deal(receivers, lane_count),
+    );
+    let source_pools = placement.allocate_pools(settings, spec, lane_count)?;
+    let source_lanes = placement.combine_lane_resources(
+        source_links,
+        source_pools,
+        LaneDataTransport::deal(senders, lane_count),
+    );
     let end = LocalSessionEnd::Source(Box::new(source.setup), Ok(source_lanes));
     let local_sink = Some(LocalSessionEnd::Sink(Box::new(sink.setup), Ok(sink_lanes)));
     Ok(EstablishedSession { end, local_sink, relay: None, fabric: None, placement, context })

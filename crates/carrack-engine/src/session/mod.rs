@@ -50,11 +50,12 @@ pub use access_policy::{
     AccessKind, AccessPolicy, AccessRequest, AdmittedCallerRights, ProcessOwnerAccessPolicy, check_protection,
 };
 pub use browse::{
-    BrowseItem, PathOperationRequest, RemotePathOperation, RemotePathOperationCounts, browse, browse_here,
+    BrowseItem, PathOperationRequest, RemotePathOperation, RemotePathOperationCounts,
+    perform_local_operation, perform_remote_operation,
 };
 use established::EstablishedSession;
 pub use fabric::beats_tcp;
-pub use journal_access::shared_journals;
+pub use journal_access::shared_journal_directory;
 pub use outcome::{FurthestSessionPoint, TransferOutcome};
 use responder::ServedInitiatorOutcome;
 
@@ -98,8 +99,10 @@ pub fn serve(
     access_policy: &dyn AccessPolicy,
     abort: &AbortHandle,
 ) -> TransferOutcome {
-    TransferOutcome::of(responder::answer(channel, access_policy, abort).and_then(|answer| match answer {
-        ServedInitiatorOutcome::Session(session) => session.run(),
-        ServedInitiatorOutcome::Over(ended) => Ok(*ended),
+    TransferOutcome::of(responder::serve_initiator(channel, access_policy, abort).and_then(|answer| {
+        match answer {
+            ServedInitiatorOutcome::Session(session) => session.run(),
+            ServedInitiatorOutcome::Over(ended) => Ok(*ended),
+        }
     }))
 }

@@ -18,7 +18,7 @@ use super::sources::{TransferSources, resolve};
 use super::wait_heartbeats::WaitHeartbeatRecipients;
 use super::writable_names::confinement_of;
 use crate::error::SessionError;
-use crate::event_delivery::{TransferObserver, lacking};
+use crate::event_delivery::{TransferObserver, unsupported_metadata_notice};
 use crate::placement::LanePlacementDemand;
 use crate::role::SessionRole;
 use crate::settings::EndSettings;
@@ -62,7 +62,7 @@ impl PreparedSource {
         let sink = SinkFacts::from_message(sink)?;
         let follows = settings.selection.links == LinkPolicy::Followed;
         let mut sources = resolve(base, paths, spec, follows, &sink)?;
-        sources.keep_record(spec, settings.begun)?;
+        sources.prepare_deletion_proof(spec, settings.begun)?;
         let looking = SessionError::local("looking at the source's storage");
         let storage = SourceStorageFacts::of(&file_systems, &sources.roots).map_err(looking)?;
         let TransferSources { roots, place, arrival, failures, notices, destination, record } = sources;
@@ -80,13 +80,13 @@ impl PreparedSource {
                 has_targets: sink.has_targets,
             },
             sink_resumes: sink.resumes,
-            kept: settings.fidelity.kept.and(sink.kept),
+            kept: settings.fidelity.kept.intersection(sink.kept),
         };
         Ok(PreparedSource { setup, arrival, notices, place })
     }
 
     pub(super) fn report_notices(&self, observer: &dyn TransferObserver) {
-        self.notices.iter().for_each(|notice| observer.event(&TransferEvent::Notice(notice.clone())));
+        self.notices.iter().for_each(|notice| observer.handle_event(&TransferEvent::Notice(notice.clone())));
     }
 
     /// Returns the place of the tree, for the sink.
@@ -152,7 +152,7 @@ impl PreparedSink {
             (self.setup.place.root, self.setup.records, self.setup.warnings) =
                 (Some(root.into()), records, warnings);
         } else if spec.sync.is_some() {
-            self.setup.place.seen = self.destination.glance(self.place)?.map(Into::into);
+            self.setup.place.seen = self.destination.open_existing_root(self.place)?.map(Into::into);
         }
         Ok(())
     }
@@ -202,7 +202,7 @@ impl PreparedEnd {
 }
 
 /// Returns the event for the place that the source names.
-pub(super) fn placed(message: DestinationRootMessage) -> TransferEvent {
+pub(super) fn placed_event(message: DestinationRootMessage) -> TransferEvent {
     TransferEvent::Placed(ResolvedDestination {
         name: message.name.map(Vec::into_boxed_slice),
         nesting: match message.nesting {
@@ -214,7 +214,11 @@ pub(super) fn placed(message: DestinationRootMessage) -> TransferEvent {
 }
 
 /// Reports to the observer the metadata that a source at the other end does not send.
-pub(super) fn tell_lacking(settings: &EndSettings, kept: u32, observer: &dyn TransferObserver) {
-    let notice = lacking(settings.fidelity.kept, KeptMetadata::from_bits(kept), "source");
-    notice.into_iter().for_each(|notice| observer.event(&TransferEvent::Notice(notice)));
+pub(super) fn report_unsupported_metadata(
+    settings: &EndSettings,
+    kept: u32,
+    observer: &dyn TransferObserver,
+) {
+    let notice = unsupported_metadata_notice(settings.fidelity.kept, KeptMetadata::from_bits(kept), "source");
+    notice.into_iter().for_each(|notice| observer.handle_event(&TransferEvent::Notice(notice)));
 }

@@ -21,8 +21,8 @@ use super::data_connections::{self, FirstDialer, ListenOutcome, first_dialer, li
 use super::destination::InspectedDestination;
 use super::established::EstablishedSession;
 use super::handshake::{
-    ANSWER_TIMEOUT, FirstMessageSender, expect, explained, no_slots, receive_preamble, refuse, say,
-    send_preamble, session_keys,
+    ANSWER_TIMEOUT, FirstMessageSender, await_peer_reason, control_only_pool, receive_message,
+    receive_preamble, refuse, send_message, send_preamble, session_keys,
 };
 use super::journal_access::TransferJournalOpener;
 use super::outcome::SessionResult;
@@ -48,7 +48,7 @@ pub(super) enum ServedInitiatorOutcome<'a> {
 }
 
 /// Serves one initiator.
-pub(super) fn answer<'a>(
+pub(super) fn serve_initiator<'a>(
     channel: ControlChannel,
     access_policy: &dyn AccessPolicy,
     abort: &'a AbortHandle,
@@ -59,16 +59,20 @@ pub(super) fn answer<'a>(
     link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
     send_preamble(&mut link)?;
     receive_preamble(&mut link, FirstMessageSender::OfInitiator)?;
-    let slots = no_slots()?;
-    let answered = match expect(&mut link, &slots, Instant::now() + ANSWER_TIMEOUT) {
+    let slots = control_only_pool()?;
+    let answered = match receive_message(&mut link, &slots, Instant::now() + ANSWER_TIMEOUT) {
         Ok(ControlMessage::Hello(hello)) => answer_hello(&mut link, access_policy, slots, hello, abort),
-        Ok(ControlMessage::Browse(wanted)) => match browse::answer(&mut link, access_policy, &wanted) {
-            Ok(failed_count) => return Ok(ServedInitiatorOutcome::Over(browsed(failed_count))),
-            Err(error) => Err(error),
-        },
+        Ok(ControlMessage::Browse(wanted)) => {
+            match browse::serve_path_operation(&mut link, access_policy, &wanted) {
+                Ok(failed_count) => {
+                    return Ok(ServedInitiatorOutcome::Over(path_operation_result(failed_count)));
+                }
+                Err(error) => Err(error),
+            }
+        }
         Ok(ControlMessage::Verify(wanted)) => {
-            match verify::answer(&mut link, access_policy, &slots, abort, &wanted) {
-                Ok(()) => return Ok(ServedInitiatorOutcome::Over(browsed(0))),
+            match verify::serve_verification(&mut link, access_policy, &slots, abort, &wanted) {
+                Ok(()) => return Ok(ServedInitiatorOutcome::Over(path_operation_result(0))),
                 Err(error) => Err(error),
             }
         }
@@ -96,7 +100,7 @@ fn answer_hello(
     clear_umask();
     let mut responder = RespondingSessionEnd::admit(access_policy, slots, hello)?;
     let agreed = responder.agree(link, abort);
-    Ok((agreed.map_err(|error| explained(link, &responder.slots, error))?, responder))
+    Ok((agreed.map_err(|error| await_peer_reason(link, &responder.slots, error))?, responder))
 }
 
 /// Returns the sources that match the patterns at this end.
@@ -112,7 +116,7 @@ fn expanded(base: &PathBase, typed: &[PathBuf]) -> Result<Vec<PathBuf>, SessionE
 }
 
 /// Returns the end of a session that copied nothing.
-fn browsed(failed_count: u64) -> Box<SessionResult> {
+fn path_operation_result(failed_count: u64) -> Box<SessionResult> {
     let mut both = TransferCounters::default();
     both.source.entries_failed = failed_count;
     Box::new((both, Ok(())))
@@ -200,7 +204,7 @@ impl RespondingSessionEnd {
         let (listener, listening) =
             door.and_then(|(door, addresses)| listen(door, &addresses, segment_bytes).ok()).unzip();
         let choice = fabric::choose(self.hello.fabric.as_ref(), self.allows_fabric);
-        let mut fabric = fabric::chosen(self.hello.fabric.as_ref(), choice.as_ref());
+        let mut fabric = fabric::agreed_at_responder(self.hello.fabric.as_ref(), choice.as_ref());
         let welcome = WelcomeMessage {
             software: env!("CARGO_PKG_VERSION").into(),
             listening,
@@ -228,12 +232,13 @@ impl RespondingSessionEnd {
         let path = self.paths.first().ok_or(SessionError::Internal)?;
         let identity = self.hello.transfer.as_ref().map(TransferIdentity::from_message).transpose()?;
         let journal = TransferJournalOpener::of(&self.settings, identity.as_ref());
-        let destination = InspectedDestination::look(&self.base, path, &self.settings, journal)?;
+        let destination = InspectedDestination::inspect(&self.base, path, &self.settings, journal)?;
         let lane_count = self.lane_count(placement, destination.storage().depth());
         welcome.lanes = lane_count as u32;
         welcome.sink = Some(destination.to_message(self.settings.slot_count(self.spec.slot_bytes)));
-        say(link, ControlMessage::Welcome(welcome))?;
-        let ControlMessage::Place(place) = expect(link, &self.slots, Instant::now() + self.settings.stall)?
+        send_message(link, ControlMessage::Welcome(welcome))?;
+        let ControlMessage::Place(place) =
+            receive_message(link, &self.slots, Instant::now() + self.settings.stall)?
         else {
             return Err(SessionError::Protocol("no place".into()));
         };
@@ -259,15 +264,20 @@ impl RespondingSessionEnd {
         welcome.lanes = lane_count as u32;
         welcome.place = Some(source.place_message());
         welcome.kept = KeptMetadata::ALL.bits();
-        say(link, ControlMessage::Welcome(welcome))?;
+        send_message(link, ControlMessage::Welcome(welcome))?;
         Ok((PreparedEnd::Source(Box::new(source)), lane_count))
     }
 
     /// Returns the number of lanes by both ends' wishes; the storage at this end can use `depth` requests at
     /// a time.
     fn lane_count(&self, placement: &HostPlacementInput, depth: u32) -> usize {
-        let here = lane_links::wish(&self.settings, placement.lane_places(), depth, self.spec.slot_bytes);
-        lane_links::agree(here, self.hello.lanes.unwrap_or(here))
+        let here = lane_links::lane_count_proposal(
+            &self.settings,
+            placement.lane_places(),
+            depth,
+            self.spec.slot_bytes,
+        );
+        lane_links::negotiate_lane_count(here, self.hello.lanes.unwrap_or(here))
     }
 
     fn connect(
@@ -281,7 +291,7 @@ impl RespondingSessionEnd {
         let to_dial = match self.first_dialer() {
             FirstDialer::Responder => self.hello.listening.clone(),
             FirstDialer::Initiator => {
-                match data_connections::serve_or_wait(link, &self.slots, listener, &keys)? {
+                match data_connections::accept_or_await_report(link, &self.slots, listener, &keys)? {
                     ListenOutcome::Streams(streams) => return Ok(streams),
                     ListenOutcome::Failed(_) => return Ok(Vec::new()),
                     ListenOutcome::DialMe(listening) => Some(listening),
@@ -290,7 +300,7 @@ impl RespondingSessionEnd {
         };
         let streams = StreamCount::new(self.spec.streams, lane_count as u16, self.settings.tunes);
         let host = self.initiator.map(|address| address.to_string());
-        let dialling = data_connections::dial_only(
+        let dialling = data_connections::dial_without_report(
             link,
             host.as_deref(),
             to_dial.as_ref(),
@@ -299,7 +309,7 @@ impl RespondingSessionEnd {
             &self.settings,
         )?;
         if let Err(problem) = &dialling {
-            data_connections::tell_failure(link, problem)?;
+            data_connections::send_dial_failure(link, problem)?;
         }
         Ok(dialling.unwrap_or_default())
     }

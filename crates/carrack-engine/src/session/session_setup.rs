@@ -44,11 +44,11 @@ impl SessionAgreement {
             let count = streams.len();
             return Err(SessionError::Protocol(format!("{count} data connections for {lane_count} lanes")));
         }
-        link.set_patience(context.settings.stall);
+        link.set_peer_timeout(context.settings.stall);
         streams.iter().for_each(|stream| stream.set_patience(context.settings.stall));
         let placed = placement.place(&end.demand(&context.settings, &streams, lane_count));
         let placed = placed.and_then(|lanes| {
-            let pools = lanes.pools(&context.settings, &context.spec, lane_count)?;
+            let pools = lanes.allocate_pools(&context.settings, &context.spec, lane_count)?;
             Ok((lanes, pools))
         });
         // The other end is working already: without a message it would report a broken connection.
@@ -66,13 +66,13 @@ impl SessionAgreement {
         announce(&context, streams.len(), lane_count, peered.is_some());
         let fabric = fabric.filter(|_| peered.is_some());
         let (links, relay) = lane_links(link, lane_count, context.spec.slot_bytes)?;
-        let end = on_lanes(end, (links, pools), (streams, peered), &placement, &context);
+        let end = assign_lanes(end, (links, pools), (streams, peered), &placement, &context);
         Ok(EstablishedSession { end, local_sink: None, relay, fabric, placement, context })
     }
 }
 
 /// Gives an end its lanes. If a fabric carries the objects, the TCP connections only stand by.
-fn on_lanes(
+fn assign_lanes(
     end: PreparedEnd,
     (mut links, pools): (Vec<SessionControlLink>, Vec<SlotPool>),
     (streams, peered): (Vec<DataConnection>, Option<Vec<UnconnectedLaneAndPeer>>),
@@ -97,7 +97,8 @@ fn on_lanes(
                 }
                 Some(peered) => fabric::source_transports(peered, streams, context),
             };
-            let lanes = transports.map(|transports| placement.starts(links, pools, transports));
+            let lanes =
+                transports.map(|transports| placement.combine_lane_resources(links, pools, transports));
             LocalSessionEnd::Source(Box::new(source.setup), lanes)
         }
         PreparedEnd::Sink(sink) => {
@@ -110,7 +111,8 @@ fn on_lanes(
                 }
                 Some(peered) => fabric::sink_transports(peered, streams, context),
             };
-            let lanes = transports.map(|transports| placement.starts(links, pools, transports));
+            let lanes =
+                transports.map(|transports| placement.combine_lane_resources(links, pools, transports));
             LocalSessionEnd::Sink(Box::new(sink.setup), lanes)
         }
     }
@@ -121,7 +123,7 @@ fn announce(context: &SessionContext<'_>, opened: usize, lane_count: usize, is_f
     let (Some(observer), 1..) = (context.observer, opened) else { return };
     let AgreedTransferSpec { protection, cipher, streams, .. } = context.spec;
     let count = StreamCount::new(streams, lane_count as u16, context.settings.tunes);
-    observer.event(&TransferEvent::Connected {
+    observer.handle_event(&TransferEvent::Connected {
         streams: count.used(opened) as u32,
         lanes: lane_count as u32,
         transport: if is_fabric { "fabric" } else { "tcp" },

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use carrack_model::{
     AgreedTransferSpec, EntryFailure, FailureKind, PartialCopyRange, RelPath, ResolvedDestination,
-    UserNotice, escape, plain,
+    UserNotice, escape, text_without_errno,
 };
 use carrack_storage::typed_path::{ends_with_slash, last_name};
 use carrack_storage::{
@@ -20,7 +20,8 @@ use rustix::fs::{AtFlags, statat};
 
 use super::destination::SinkFacts;
 use super::destination_place::{
-    DestinationBaseDirectory, SourcePathFacts, SourcePlaceAtDestination, arrival, place,
+    DestinationBaseDirectory, SourcePathFacts, SourcePlaceAtDestination, reported_destination,
+    resolve_placement,
 };
 use crate::error::SessionError;
 
@@ -45,7 +46,7 @@ pub(crate) struct TransferSources {
 impl TransferSources {
     /// Notes the present mounts, and lets the scan record the entries that it finds, if entries may be
     /// deleted. `begun`: the start of the run.
-    pub(crate) fn keep_record(
+    pub(crate) fn prepare_deletion_proof(
         &mut self,
         spec: &AgreedTransferSpec,
         begun: Option<SystemTime>,
@@ -90,7 +91,7 @@ pub(crate) fn resolve(
     let mut found = Vec::new();
     let mut seen = HashSet::new();
     for path in typed {
-        match look(base, path, spec, follows)? {
+        match inspect_source(base, path, spec, follows)? {
             Ok(source) if !seen.insert((source.identity, source.facts.clone_key())) => {
                 let shown = escape(path.as_os_str().as_bytes());
                 notices.push(UserNotice::Text(format!("{shown} was given twice; it is copied once")));
@@ -102,12 +103,12 @@ pub(crate) fn resolve(
     let facts: Vec<SourcePathFacts> = found.iter().map(|source| source.facts.clone()).collect();
     let typed_count = seen.len() + failures.len();
     let becomes_it = spec.no_target_directory;
-    let (root, placements) = place(&facts, typed_count, &sink.facts, becomes_it)
-        .map_err(|error| SessionError::refused(plain(&error), error.hint()))?;
-    let arrival = arrival(&facts, typed_count, &sink.facts, becomes_it, (root, &placements));
+    let (root, placements) = resolve_placement(&facts, typed_count, &sink.facts, becomes_it)
+        .map_err(|error| SessionError::refused(text_without_errno(&error), error.hint()))?;
+    let arrival = reported_destination(&facts, typed_count, &sink.facts, becomes_it, (root, &placements));
     let mut roots = Vec::new();
     for (source, placement) in found.iter().zip(placements) {
-        match source.scan_root(base, placement, root, sink, follows) {
+        match source.open_scan_root(base, placement, root, sink, follows) {
             Ok(scan_root) => roots.push(scan_root),
             Err(failure) => failures.push(failure),
         }
@@ -160,7 +161,7 @@ fn nothing_to_copy(failures: &[EntryFailure]) -> SessionError {
 }
 
 /// Examines a source. The outer error ends the transfer.
-fn look(
+fn inspect_source(
     base: &PathBase,
     path: &Path,
     spec: &AgreedTransferSpec,
@@ -223,7 +224,7 @@ impl FoundSource {
         refusal(&self.path, FailureKind::IntoItself, detail)
     }
 
-    fn scan_root(
+    fn open_scan_root(
         &self,
         base: &PathBase,
         placement: SourcePlaceAtDestination,
@@ -301,7 +302,7 @@ fn failure(path: &Path, error: &io::Error) -> EntryFailure {
         io::ErrorKind::PermissionDenied => FailureKind::Unreadable,
         _ => FailureKind::ReadError,
     };
-    refusal(path, kind, &plain(&error))
+    refusal(path, kind, &text_without_errno(&error))
 }
 
 fn refusal(path: &Path, kind: FailureKind, detail: &str) -> EntryFailure {

@@ -27,11 +27,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::data_connections::DIAL_TIMEOUT;
 use super::fabric;
 use super::handshake::{
-    FirstMessageSender, check_list_fits, expect, explained, new_key, no_slots, receive_preamble, refuse, say,
-    send_preamble,
+    FirstMessageSender, await_peer_reason, check_list_fits, control_only_pool, new_key, receive_message,
+    receive_preamble, refuse, send_message, send_preamble,
 };
 use super::outcome::SessionResult;
-use super::prepared::{placed, tell_lacking};
+use super::prepared::{placed_event, report_unsupported_metadata};
 use crate::abort::AbortHandle;
 use crate::counters::TransferCounters;
 use crate::error::SessionError;
@@ -52,13 +52,13 @@ pub(super) fn run(
     observer: &dyn TransferObserver,
     abort: &AbortHandle,
 ) -> Result<SessionResult, SessionError> {
-    fabric::refuse(&transfer.settings, "objects between two far hosts go over TCP")?;
+    fabric::refuse_if_required(&transfer.settings, "objects between two far hosts go over TCP")?;
     let slot_bytes = transfer.spec.slot_bytes;
     let source = SessionControlLink::new(ends.source.channel, slot_bytes);
     let sink = SessionControlLink::new(ends.sink.channel, slot_bytes);
     let links = source.and_then(|source| Ok(ThirdPartyControlLinks { source, sink: sink? }));
     let mut links = links.map_err(SessionError::local("setting up the control channel"))?;
-    for link in links.both() {
+    for link in links.source_and_sink() {
         link.interrupt_on(Some(
             abort.readiness_owned().map_err(SessionError::local("watching for signals"))?,
         ));
@@ -68,7 +68,7 @@ pub(super) fn run(
         transfer,
         spec,
         key: new_key()?,
-        slots: no_slots()?,
+        slots: control_only_pool()?,
         source_token: &ends.source.token,
         sink_token: &ends.sink.token,
         hosts: (&ends.source.host, &ends.sink.host),
@@ -76,10 +76,10 @@ pub(super) fn run(
         observer,
     };
     let agreed = third_party.agree(&mut links);
-    links.both().into_iter().for_each(|link| link.interrupt_on(None));
+    links.source_and_sink().into_iter().for_each(|link| link.interrupt_on(None));
     if let Err(error) = agreed {
         let error = if abort.is_set() { abort.error() } else { error };
-        links.both().into_iter().for_each(|link| refuse(link, &error));
+        links.source_and_sink().into_iter().for_each(|link| refuse(link, &error));
         return Err(error);
     }
     ThirdPartyController::new(links, &third_party, observer, abort)?.run()
@@ -92,11 +92,11 @@ struct ThirdPartyControlLinks {
 }
 
 impl ThirdPartyControlLinks {
-    fn both(&mut self) -> [&mut SessionControlLink; 2] {
+    fn source_and_sink(&mut self) -> [&mut SessionControlLink; 2] {
         [&mut self.source, &mut self.sink]
     }
 
-    fn of(&mut self, side: SessionRole) -> &mut SessionControlLink {
+    fn link_to(&mut self, side: SessionRole) -> &mut SessionControlLink {
         match side {
             SessionRole::Source => &mut self.source,
             SessionRole::Sink => &mut self.sink,
@@ -122,50 +122,54 @@ struct ThirdPartyTransfer<'a> {
 impl ThirdPartyTransfer<'_> {
     fn agree(&self, links: &mut ThirdPartyControlLinks) -> Result<(), SessionError> {
         // Both ends start meanwhile.
-        let said = links.both().map(send_preamble);
+        let said = links.source_and_sink().map(send_preamble);
         let stall = self.transfer.settings.stall;
-        let heard = links.both().map(|link| receive_preamble(link, FirstMessageSender::OfResponder(stall)));
+        let heard = links
+            .source_and_sink()
+            .map(|link| receive_preamble(link, FirstMessageSender::OfResponder(stall)));
         let ends = [SessionRole::Source, SessionRole::Sink];
         // A process that is not carrack may still have printed a reason.
         for (role, answer) in ends.into_iter().cycle().zip(heard.into_iter().chain(said)) {
             answer.map_err(|error| SessionError::At { role, error: Box::new(error) })?;
         }
 
-        say(&mut links.sink, ControlMessage::Hello(self.hello_to_sink()))?;
-        let from_sink = self.welcome(links, SessionRole::Sink)?;
+        send_message(&mut links.sink, ControlMessage::Hello(self.hello_to_sink()))?;
+        let from_sink = self.receive_welcome(links, SessionRole::Sink)?;
         let lane_count = from_sink.lanes;
         let sink =
             from_sink.sink.ok_or_else(|| SessionError::Protocol("nothing about the destination".into()))?;
         let hello = self.hello_to_source(sink, lane_count);
         check_list_fits(&self.transfer.settings, &hello)?;
-        say(&mut links.source, ControlMessage::Hello(hello))?;
-        let from_source = self.welcome(links, SessionRole::Source)?;
-        tell_lacking(&self.transfer.settings, from_source.kept, self.observer);
+        send_message(&mut links.source, ControlMessage::Hello(hello))?;
+        let from_source = self.receive_welcome(links, SessionRole::Source)?;
+        report_unsupported_metadata(&self.transfer.settings, from_source.kept, self.observer);
         if from_source.lanes != lane_count {
             return Err(SessionError::Protocol("the two ends disagree on their lanes".into()));
         }
         let place =
             from_source.place.ok_or_else(|| SessionError::Protocol("no place for the tree".into()))?;
-        self.observer.event(&placed(place.clone()));
-        say(&mut links.sink, ControlMessage::Place(place))?;
+        self.observer.handle_event(&placed_event(place.clone()));
+        send_message(&mut links.sink, ControlMessage::Place(place))?;
         if self.spec.dry_run {
             return Ok(());
         }
         self.connect(links, from_source.listening, from_sink.listening)
     }
 
-    fn welcome(
+    fn receive_welcome(
         &self,
         links: &mut ThirdPartyControlLinks,
         role: SessionRole,
     ) -> Result<WelcomeMessage, SessionError> {
-        let link = links.of(role);
-        let heard = expect(link, &self.slots, Instant::now() + self.transfer.settings.stall);
+        let link = links.link_to(role);
+        let heard = receive_message(link, &self.slots, Instant::now() + self.transfer.settings.stall);
         let welcome =
-            heard.map_err(|error| explained(link, &self.slots, error)).and_then(|heard| match heard {
-                ControlMessage::Welcome(welcome) => Ok(welcome),
-                _ => Err(SessionError::Protocol("no welcome".into())),
-            });
+            heard.map_err(|error| await_peer_reason(link, &self.slots, error)).and_then(
+                |heard| match heard {
+                    ControlMessage::Welcome(welcome) => Ok(welcome),
+                    _ => Err(SessionError::Protocol("no welcome".into())),
+                },
+            );
         welcome.map_err(|error| SessionError::At { role, error: Box::new(error) })
     }
 
@@ -227,9 +231,9 @@ impl ThirdPartyTransfer<'_> {
         sink: Option<ListenAddresses>,
     ) -> Result<(), SessionError> {
         if self.relays {
-            return links.both().into_iter().try_for_each(|link| {
+            return links.source_and_sink().into_iter().try_for_each(|link| {
                 let problem = "the caller passes the data on".into();
-                say(link, ControlMessage::DialFailed(DialFailureMessage { problem }))
+                send_message(link, ControlMessage::DialFailed(DialFailureMessage { problem }))
             });
         }
         let (dialler, listening, host) = match self.transfer.spec.dial_from {
@@ -238,7 +242,7 @@ impl ThirdPartyTransfer<'_> {
         };
         let listening =
             listening.ok_or_else(|| self.unreachable(dialler, "the other one has no port to listen on"))?;
-        say(links.of(dialler), ControlMessage::Dial(with_addresses_of(listening, host)))
+        send_message(links.link_to(dialler), ControlMessage::Dial(with_addresses_of(listening, host)))
     }
 
     fn unreachable(&self, dialler: SessionRole, problem: &str) -> SessionError {
@@ -297,7 +301,7 @@ impl<'a> ThirdPartyController<'a> {
         let slots = if third_party.relays {
             SlotPool::new((third_party.relay_slots() * slot_bytes) as u64, slot_bytes)?
         } else {
-            no_slots()?
+            control_only_pool()?
         };
         Ok(ThirdPartyController {
             links,
@@ -316,39 +320,39 @@ impl<'a> ThirdPartyController<'a> {
     }
 
     fn run(mut self) -> Result<SessionResult, SessionError> {
-        let result = self.pass_on();
+        let result = self.relay_messages();
         if let Err(error) = &result {
             let message = error.to_message();
-            for link in self.links.both() {
+            for link in self.links.source_and_sink() {
                 link.queue_control(ControlMessage::Abort(message.clone()).to_body());
             }
         }
-        for link in self.links.both() {
+        for link in self.links.source_and_sink() {
             // An end may be gone.
             let _ = link.flush_by(Instant::now() + LAST_WORDS);
         }
         Ok((self.both, result))
     }
 
-    fn pass_on(&mut self) -> Result<(), SessionError> {
+    fn relay_messages(&mut self) -> Result<(), SessionError> {
         loop {
             if self.abort.is_set() {
                 return Err(self.abort.error());
             }
             self.check_silence()?;
             for side in [SessionRole::Source, SessionRole::Sink] {
-                if !self.hear(side)? {
-                    return self.ended();
+                if !self.relay_from(side)? {
+                    return self.session_result();
                 }
             }
             // An end that is gone is noticed when it is read.
-            self.links.both().into_iter().for_each(|link| drop(link.flush()));
-            self.sleep()?;
+            self.links.source_and_sink().into_iter().for_each(|link| drop(link.flush()));
+            self.wait_for_readiness()?;
         }
     }
 
     /// Returns the outcome after one end has left. Its last messages were relayed.
-    fn ended(&mut self) -> Result<(), SessionError> {
+    fn session_result(&mut self) -> Result<(), SessionError> {
         match self.given_up.take() {
             Some(error) => Err(error),
             None if self.is_over => Ok(()),
@@ -357,13 +361,13 @@ impl<'a> ThirdPartyController<'a> {
     }
 
     /// Relays messages of `side`, while the other end reads them. Returns false if `side` has left.
-    fn hear(&mut self, side: SessionRole) -> Result<bool, SessionError> {
+    fn relay_from(&mut self, side: SessionRole) -> Result<bool, SessionError> {
         let other = side.other();
-        while self.links.of(other).queued_count() < QUEUE_MAX {
-            match self.links.of(side).receive(&self.slots) {
+        while self.links.link_to(other).queued_count() < QUEUE_MAX {
+            match self.links.link_to(side).receive(&self.slots) {
                 Ok(ControlLinkInput::Control { lane, body }) => {
-                    self.listen(side, lane, &body)?;
-                    self.links.of(other).queue_control_for(lane, body);
+                    self.inspect_message(side, lane, &body)?;
+                    self.links.link_to(other).queue_control_for(lane, body);
                 }
                 Ok(ControlLinkInput::Object(incoming))
                     if self.third_party.relays && side == SessionRole::Source =>
@@ -382,7 +386,7 @@ impl<'a> ThirdPartyController<'a> {
         Ok(true)
     }
 
-    fn listen(&mut self, side: SessionRole, lane: u32, body: &[u8]) -> Result<(), SessionError> {
+    fn inspect_message(&mut self, side: SessionRole, lane: u32, body: &[u8]) -> Result<(), SessionError> {
         let message = ControlMessage::from_body(body)?;
         if let ControlMessage::DialFailed(told) = &message {
             let dialler = if self.third_party.transfer.spec.dial_from == DialingEnd::Sink {
@@ -395,7 +399,7 @@ impl<'a> ThirdPartyController<'a> {
         }
         self.announce();
         if let Some(event) = to_event(&message, side.side()) {
-            self.observer.event(&event);
+            self.observer.handle_event(&event);
         }
         match (side, message) {
             (SessionRole::Source, ControlMessage::Counters(counters)) => self.both.source = counters,
@@ -407,7 +411,7 @@ impl<'a> ThirdPartyController<'a> {
             }
             (SessionRole::Sink, ControlMessage::Counters(counters)) => {
                 self.both.sink = counters;
-                self.observer.event(&TransferEvent::Progress(self.both.progress(&self.before)));
+                self.observer.handle_event(&TransferEvent::Progress(self.both.progress(&self.before)));
                 self.before = self.both;
             }
             // The first lane ends last.
@@ -437,7 +441,7 @@ impl<'a> ThirdPartyController<'a> {
         } else {
             ("direct", protection)
         };
-        self.observer.event(&TransferEvent::Connected {
+        self.observer.handle_event(&TransferEvent::Connected {
             streams: u32::from(streams),
             lanes: 1,
             transport,
@@ -449,7 +453,7 @@ impl<'a> ThirdPartyController<'a> {
     /// Fails if an end is silent for too long. While the data connections are opened the ends send nothing.
     fn check_silence(&mut self) -> Result<(), SessionError> {
         let now = Instant::now();
-        let missed = self.presence.missed(now);
+        let missed = self.presence.take_suspended_time(now);
         let stall = self.third_party.transfer.settings.stall;
         let longest = if self.is_announced { stall } else { stall.max(DIAL_TIMEOUT) };
         self.last_heard.iter_mut().for_each(|heard| *heard += missed);
@@ -457,7 +461,7 @@ impl<'a> ThirdPartyController<'a> {
         if is_silent { Err(SessionError::PeerStalled(longest.as_secs())) } else { Ok(()) }
     }
 
-    fn sleep(&mut self) -> Result<(), SessionError> {
+    fn wait_for_readiness(&mut self) -> Result<(), SessionError> {
         let ThirdPartyControlLinks { source, sink } = &self.links;
         let mut fds = vec![PollFd::from_borrowed_fd(self.abort.readiness(), PollFlags::IN)];
         for (link, other) in [(source, sink), (sink, source)] {

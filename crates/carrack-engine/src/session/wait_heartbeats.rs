@@ -7,7 +7,7 @@ use carrack_model::{TransferEvent, UserNotice};
 use carrack_transport::SessionControlLink;
 use carrack_wire::message::{ControlMessage, KeepaliveMessage};
 
-use super::handshake::say;
+use super::handshake::send_message;
 use crate::abort::AbortHandle;
 use crate::error::SessionError;
 use crate::event_delivery::{TransferObserver, deliver};
@@ -51,7 +51,7 @@ impl<'a> WaitHeartbeatRecipients<'a> {
             messages.push(ControlMessage::Heartbeat(KeepaliveMessage {}));
         }
         if let Some(link) = &mut self.link {
-            messages.into_iter().try_for_each(|message| say(link, message))?;
+            messages.into_iter().try_for_each(|message| send_message(link, message))?;
         }
         if self.abort.wait(PAUSE) { Err(self.abort.error()) } else { Ok(()) }
     }

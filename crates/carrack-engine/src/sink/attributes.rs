@@ -54,9 +54,9 @@ impl AttributePolicy {
         };
         let window = spec.sync.as_ref().map_or(ModifyWindow::Stored, |sync| sync.modify_window);
         AttributePolicy {
-            keeper: Arc::new(AttributeWriter::new(settings.special_modes).keeping(&fidelity)),
+            keeper: Arc::new(AttributeWriter::new(settings.special_modes).with_fidelity(&fidelity)),
             kept: fidelity.kept,
-            replaced: AttributePolicy::replaced(spec, settings),
+            replaced: AttributePolicy::replaceable_special_files(spec, settings),
             times: DestinationTimePrecision::new(window, probes),
             omits_times: fidelity.omit_times,
             special_modes: settings.special_modes,
@@ -65,7 +65,10 @@ impl AttributePolicy {
     }
 
     /// Special files that other entries may replace.
-    pub(super) fn replaced(spec: &AgreedTransferSpec, settings: &EndSettings) -> KeptMetadata {
+    pub(super) fn replaceable_special_files(
+        spec: &AgreedTransferSpec,
+        settings: &EndSettings,
+    ) -> KeptMetadata {
         if spec.sync.is_some() { settings.fidelity.kept } else { KeptMetadata::default() }
     }
 
@@ -93,7 +96,7 @@ impl AttributePolicy {
     }
 
     /// Returns the metadata that an entry gets, with owner and attributes.
-    pub(super) fn dress<'a>(
+    pub(super) fn metadata_to_set<'a>(
         &'a self,
         metadata: &'a Metadata,
         extras: Option<&'a ExtraMetadata>,

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use carrack_model::{DeletionBackup, RelPath, plain};
+use carrack_model::{DeletionBackup, RelPath, text_without_errno};
 use carrack_storage::RootDirectory;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, openat, renameat, renameat_with, statat};
 use rustix::io::Errno;
@@ -42,7 +42,7 @@ impl BackupPlace {
     pub(super) fn new(backup: &DeletionBackup) -> Result<BackupPlace, SessionError> {
         let typed = match backup {
             DeletionBackup::Directory(typed) => typed.to_vec(),
-            DeletionBackup::Trash => [TRASH, b"/", moment(SystemTime::now()).as_bytes()].concat(),
+            DeletionBackup::Trash => [TRASH, b"/", format_utc_name(SystemTime::now()).as_bytes()].concat(),
         };
         let path = RelPath::new(&typed).map_err(refused)?;
         if path.is_root() {
@@ -71,7 +71,7 @@ impl BackupPlace {
         name: &[u8],
     ) -> io::Result<()> {
         self.is_made
-            .get_or_init(|| self.mark(root).map_err(|error| plain(&error)))
+            .get_or_init(|| self.mark(root).map_err(|error| text_without_errno(&error)))
             .clone()
             .map_err(io::Error::other)?;
         let mut place = self.path.clone();
@@ -130,7 +130,7 @@ fn rename_to_free(from: BorrowedFd<'_>, name: &[u8], to: BorrowedFd<'_>, new: &[
 }
 
 /// Formats a time in UTC so that it sorts as a name: `2026-11-25T02-00-00Z`.
-fn moment(time: SystemTime) -> String {
+fn format_utc_name(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     // Years begin in March, as in Howard Hinnant's days_from_civil.
@@ -162,7 +162,7 @@ mod tests {
             (1_795_622_399, "2026-11-25T15-59-59Z"),
             (4_107_542_399, "2100-02-28T23-59-59Z"),
         ] {
-            assert_eq!(moment(UNIX_EPOCH + Duration::from_secs(seconds)), shown);
+            assert_eq!(format_utc_name(UNIX_EPOCH + Duration::from_secs(seconds)), shown);
         }
     }
 

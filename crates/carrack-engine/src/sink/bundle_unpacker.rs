@@ -7,7 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_model::{
-    EntryFailure, ExtraMetadata, HardLinkTarget, Metadata, ObjectChecksumAlgorithm, RelPath, escape, plain,
+    EntryFailure, ExtraMetadata, HardLinkTarget, Metadata, ObjectChecksumAlgorithm, RelPath, escape,
+    text_without_errno,
 };
 use carrack_storage::{
     CaseFoldingDirectory, RootDirectory, SinkError, SmallContent, narrow_directory, place_small,
@@ -51,9 +52,9 @@ impl BundleUnpacker {
         let is_good = self.unpack(lane, root, &incoming)?;
         drop(incoming);
         if is_good {
-            lane.answer(object, ObjectOutcome::Written)
+            lane.add_ack(object, ObjectOutcome::Written)
         } else {
-            lane.answer(object, ObjectOutcome::Corrupt)
+            lane.add_ack(object, ObjectOutcome::Corrupt)
         }
         Ok(())
     }
@@ -75,20 +76,20 @@ impl BundleUnpacker {
             return Ok(false);
         }
         let mut done = BundleOutcome::default();
-        let filled = self.fill(lane, root, (table, content), &mut done);
+        let filled = self.place_entries(lane, root, (table, content), &mut done);
         if matches!(filled, Err(SessionError::NoSpace { .. })) {
             // The session does not retry it, so the entries that were placed count, though they are not
             // recorded.
             done.count(lane);
         }
         filled?;
-        let is_good = done.tell(lane, table)?;
+        let is_good = done.report_and_record(lane, table)?;
         // A bundle with entries left out is not acked.
         if lane.is_stopped() { Err(SessionError::PeerGone) } else { Ok(is_good) }
     }
 
     /// Places the entries, and notes their outcomes in `done`.
-    fn fill(
+    fn place_entries(
         &mut self,
         lane: &SinkLane<'_>,
         root: &RootDirectory,
@@ -101,15 +102,15 @@ impl BundleUnpacker {
                 EntryTableRecord::Section { path, metadata, extras } => {
                     self.enter(lane, root, path, metadata, extras.as_deref())?;
                     if let Some(BundleDestinationDirectory { path, directory: Ok(_), .. }) = &self.held {
-                        done.places.enter(path);
+                        done.places.add_directory(path);
                     }
                 }
                 EntryTableRecord::Entry(_) if lane.is_stopped() => done.unrecorded.push(index),
                 EntryTableRecord::Entry(entry) => {
                     let (own, after) = rest.split_at(entry.size as usize);
                     rest = after;
-                    let outcome = self.entry(lane, &entry, own)?;
-                    done.note(index, self.held.as_ref(), &entry, outcome);
+                    let outcome = self.unpack_entry(lane, &entry, own)?;
+                    done.add_outcome(index, self.held.as_ref(), &entry, outcome);
                 }
             }
         }
@@ -130,8 +131,9 @@ impl BundleUnpacker {
         if !self.held.as_ref().is_some_and(|held| held.path == path && held.directory.is_ok()) {
             self.held = None;
             let made = EntryReplacement::new(lane).make_directory(root, &path);
-            let opened =
-                made.and_then(|held| Ok((lane.sink.destination.names.directory(held.as_fd(), &path)?, held)));
+            let opened = made.and_then(|held| {
+                Ok((lane.sink.destination.names.claim_directory_folding(held.as_fd(), &path)?, held))
+            });
             let (folding, directory) = match opened {
                 Ok((folding, held)) => (folding, Ok(held)),
                 Err(error) => (None, Err(error)),
@@ -144,7 +146,7 @@ impl BundleUnpacker {
             narrow_directory(directory.as_fd(), metadata.mode);
         }
         let loose = extras.filter(|_| lane.sink.history.is_shared() && held.path.is_root());
-        let loose = loose.and_then(|extras| lane.sink.attributes.keeper.without_fastening(extras));
+        let loose = loose.and_then(|extras| lane.sink.attributes.keeper.without_blocking_flags(extras));
         let extras = loose.as_ref().or(extras);
         let noted = match &held.directory {
             Err(error) => Err(failure(lane, &held.path, b"", error)),
@@ -157,7 +159,7 @@ impl BundleUnpacker {
         noted.or_else(|failure| lane.fail(failure))
     }
 
-    fn entry(
+    fn unpack_entry(
         &self,
         lane: &SinkLane<'_>,
         entry: &EntryTableItem<'_>,
@@ -167,7 +169,9 @@ impl BundleUnpacker {
         let Some(held) = &self.held else { return Ok(EntryOutcome::Failed) };
         let is_allowed = lane.sink.destination.confinement.allows_entry(&held.path, entry.name);
         check_asked_for(is_allowed, || escape(entry.name))?;
-        if let Some(special) = entry.special.filter(|special| !lane.sink.attributes.kept.has(special)) {
+        if let Some(special) =
+            entry.special.filter(|special| !lane.sink.attributes.kept.keeps_special(special))
+        {
             return Err(SessionError::Protocol(format!("a {}, which was not asked for", special.noun())));
         }
         if let Ok(directory) = &held.directory {
@@ -182,7 +186,7 @@ impl BundleUnpacker {
             if held.path.join(entry.name).is_ok_and(|own| own == same_as.path) {
                 let flags =
                     entry.extras.as_deref().and_then(|extras| lane.sink.attributes.keeper.flags_of(extras));
-                lane.note_to_fasten(&held.path, entry.name, entry.metadata.mtime, flags)?;
+                lane.defer_immutability_flags(&held.path, entry.name, entry.metadata.mtime, flags)?;
                 return Ok(EntryOutcome::Noted);
             }
             return match note_link(lane, &held.path, entry, same_as)? {
@@ -236,7 +240,7 @@ struct BundleOutcome {
 }
 
 impl BundleOutcome {
-    fn note(
+    fn add_outcome(
         &mut self,
         index: usize,
         held: Option<&BundleDestinationDirectory>,
@@ -274,7 +278,7 @@ impl BundleOutcome {
 
     /// Counts, reports and records the bundle. Returns false if it must be sent once more; it is counted
     /// then.
-    fn tell(self, lane: &SinkLane<'_>, table: &[u8]) -> Result<bool, SessionError> {
+    fn report_and_record(self, lane: &SinkLane<'_>, table: &[u8]) -> Result<bool, SessionError> {
         if self.is_damaged {
             return Ok(false);
         }
@@ -284,10 +288,10 @@ impl BundleOutcome {
         }
         let committer = lane.sink.committer()?;
         if self.unrecorded.is_empty() {
-            committer.placed(table, self.places, self.bytes)?;
+            committer.add_bundle(table, self.places, self.bytes)?;
         } else {
             // Failed entries must not be recorded as done.
-            committer.placed(&table_without(table, &self.unrecorded)?, self.places, self.bytes)?;
+            committer.add_bundle(&table_without(table, &self.unrecorded)?, self.places, self.bytes)?;
         }
         Ok(true)
     }
@@ -300,11 +304,11 @@ fn table_without(table: &[u8], left_out: &[usize]) -> Result<Vec<u8>, SessionErr
     for (index, record) in EntryTableDecoder::new(table).enumerate() {
         match record? {
             EntryTableRecord::Section { path, metadata, extras } => {
-                let mut writer = EntryTableEncoder::new(&mut rest).with(extras.as_deref());
-                writer.section(&path, metadata.as_ref());
+                let mut writer = EntryTableEncoder::new(&mut rest).with_extras(extras.as_deref());
+                writer.begin_section(&path, metadata.as_ref());
             }
             EntryTableRecord::Entry(_) if left_out.contains(&index) => {}
-            EntryTableRecord::Entry(entry) => EntryTableEncoder::new(&mut rest).entry(&entry),
+            EntryTableRecord::Entry(entry) => EntryTableEncoder::new(&mut rest).add_item(&entry),
         }
     }
     Ok(rest)
@@ -335,11 +339,11 @@ fn place(
 ) -> Result<bool, SinkError> {
     let (sink, extras) = (lane.sink, entry.extras.as_deref());
     if let Some(target) = entry.symlink_target {
-        let dress = sink.attributes.dress(&entry.metadata, extras);
+        let dress = sink.attributes.metadata_to_set(&entry.metadata, extras);
         return place_symlink(held, entry.name, target, dress, &sink.destination.scratch).map(|()| true);
     }
     let metadata = sink.attributes.allowed(entry.metadata);
-    let dress = sink.attributes.dress(&metadata, extras);
+    let dress = sink.attributes.metadata_to_set(&metadata, extras);
     match &entry.special {
         Some(special) => place_special(
             held,
@@ -389,7 +393,7 @@ fn failure(lane: &SinkLane<'_>, directory: &RelPath, name: &[u8], error: &SinkEr
     EntryFailure {
         path: lane.sink.destination.path(directory, name),
         kind: error.kind(),
-        detail: plain(&error),
+        detail: text_without_errno(&error),
     }
 }
 

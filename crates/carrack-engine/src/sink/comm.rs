@@ -11,13 +11,13 @@ use carrack_wire::message::{
 };
 use rustix::event::PollFlags;
 
-use super::file_announcement::announce;
+use super::file_announcement::register_file;
 use super::lane::{SinkCommThreadRequest, SinkLane};
 use super::write_queue::SinkIoTask;
 use crate::comm::{COUNTERS_EVERY, CommHandler};
 use crate::counters::{TransferCounters, sum_of};
 use crate::error::SessionError;
-use crate::event_delivery::{to_event, together};
+use crate::event_delivery::{merge_target_reports, to_event};
 use crate::progress_timeout::IdleSessionWatch;
 use crate::spill::LaneSpill;
 use crate::suspension_detector::SuspensionDetector;
@@ -81,9 +81,9 @@ impl<'a> SinkComm<'a> {
         mut endpoints: Vec<Box<dyn ReceiveEndpoint>>,
     ) -> SinkComm<'a> {
         let arrived = &lanes[index].counters.bytes_arrived;
-        endpoints.iter_mut().for_each(|endpoint| endpoint.count_in(Arc::clone(arrived)));
+        endpoints.iter_mut().for_each(|endpoint| endpoint.count_received_bytes(Arc::clone(arrived)));
         // The first counters go to the observer at once: a short session ends before the next ones are due.
-        let watches = lanes[index].sink.reporting.is_watched();
+        let watches = lanes[index].sink.reporting.has_observer();
         let first_due = if watches { Duration::ZERO } else { COUNTERS_EVERY };
         SinkComm {
             lane: &lanes[index],
@@ -100,12 +100,12 @@ impl<'a> SinkComm<'a> {
     }
 
     /// Returns true if the source knows that the transfer is complete.
-    pub(super) fn is_left(&self) -> bool {
+    pub(super) fn has_source_left(&self) -> bool {
         self.ending.is_left
     }
 
     /// Returns both ends' counters, with the source's as last received.
-    pub(super) fn both(&self) -> TransferCounters {
+    pub(super) fn combined_counters(&self) -> TransferCounters {
         let mut sink = sum_of(self.lanes.iter().map(|lane| &lane.counters));
         let waiting: usize = self.lanes.iter().map(|lane| lane.queue.waiting_count()).sum();
         sink.storage_busy = sink.storage_busy.saturating_add(waiting as u32);
@@ -113,15 +113,15 @@ impl<'a> SinkComm<'a> {
         sink.write_slots = self.lanes.iter().map(|lane| lane.pool.slot_count() as u32).sum();
         sink.write_threads =
             if self.lane.sink.sizing.is_sorting { self.lane.sink.sizing.io_threads as u32 } else { 0 };
-        sink.watches = self.lane.sink.reporting.is_watched();
+        sink.watches = self.lane.sink.reporting.has_observer();
         TransferCounters { sink, ..self.both }
     }
 
     /// Fails if an object has stopped midway: the source has all its bytes, so the rest will not arrive.
     fn check_streams(&mut self, now: Instant) -> Result<(), SessionError> {
-        let missed = self.presence.missed(now);
+        let missed = self.presence.take_suspended_time(now);
         let stall = self.lane.sink.timeouts.stall;
-        let is_excused = self.lane.sink.timeouts.are_excused();
+        let is_excused = self.lane.sink.timeouts.are_suspended();
         for parked in &mut self.parked {
             parked.since = if is_excused { now } else { parked.since + missed };
             if parked.endpoint.is_midway() && now.saturating_duration_since(parked.since) > stall {
@@ -131,9 +131,9 @@ impl<'a> SinkComm<'a> {
         Ok(())
     }
 
-    fn hear_counters(&mut self, counters: CountersMessage) {
+    fn update_source_counters(&mut self, counters: CountersMessage) {
         self.both.source = counters;
-        self.lane.sink.timeouts.hear(counters.storage_busy > 0);
+        self.lane.sink.timeouts.set_source_busy(counters.storage_busy > 0);
     }
 
     fn exchange_counters(&mut self, link: &mut SessionControlLink, now: Instant) -> Result<(), SessionError> {
@@ -144,7 +144,7 @@ impl<'a> SinkComm<'a> {
         if !self.lane.leads {
             return Ok(());
         }
-        self.both = self.both();
+        self.both = self.combined_counters();
         let CountersMessage {
             files_done,
             directories_done,
@@ -158,50 +158,51 @@ impl<'a> SinkComm<'a> {
         } = self.both.sink;
         let moved = [files_done, directories_done, symlinks_done, specials_done, bytes_done];
         let done = moved.into_iter().chain([entries_failed, entries_kept, entries_deleted]);
-        self.idle.look(done.fold(0, u64::wrapping_add), now)?;
+        self.idle.check_progress(done.fold(0, u64::wrapping_add), now)?;
         link.queue_control(ControlMessage::Counters(self.both.sink).to_body());
         let progress = self.both.progress(&self.before);
         let reporting = &self.lane.sink.reporting;
         if let Some(share) = &reporting.share {
-            share.look_at(&progress);
+            share.update_progress(&progress);
         }
-        reporting.observe(&TransferEvent::Progress(progress));
+        reporting.notify_observer(&TransferEvent::Progress(progress));
         self.before = self.both;
-        self.tell_targets(link);
-        self.tell_news(link);
+        self.report_targets(link);
+        self.send_notices(link);
         Ok(())
     }
 
     /// Reports the placement of the lanes, and its reasons.
-    fn tell_news(&self, link: &mut SessionControlLink) {
+    fn send_notices(&self, link: &mut SessionControlLink) {
         let reporting = &self.lane.sink.reporting;
-        for notice in reporting.news(self.lane.leads) {
+        for notice in reporting.take_notices(self.lane.leads) {
             reporting.deliver(TransferEvent::Notice(notice), |message| link.queue_control(message.to_body()));
         }
     }
 
     /// Reports the final counters.
-    fn tell_all_done(&self) {
+    fn report_final_counters(&self) {
         let reporting = &self.lane.sink.reporting;
-        if reporting.is_watched() {
-            reporting.observe(&TransferEvent::Progress(self.both().progress(&self.before)));
+        if reporting.has_observer() {
+            reporting
+                .notify_observer(&TransferEvent::Progress(self.combined_counters().progress(&self.before)));
         }
     }
 
-    fn tell_targets(&self, link: &mut SessionControlLink) {
+    fn report_targets(&self, link: &mut SessionControlLink) {
         let sink = self.lane.sink;
         if !self.lane.leads || !sink.sizing.is_sorting {
             return;
         }
         let storage = &sink.destination.storage;
-        let targets = together(self.lanes.iter().map(|lane| lane.queue.reports(storage)));
+        let targets = merge_target_reports(self.lanes.iter().map(|lane| lane.queue.reports(storage)));
         let event = TransferEvent::Targets { side: FailureSide::Sink, targets };
         sink.reporting.deliver(event, |message| link.queue_control(message.to_body()));
     }
 
     /// Sends acks together, a moment after the first. A message that was posted before an object's ack is
     /// sent before it: therefore the acks are taken first and the mailbox is read then.
-    fn answer(&mut self, link: &mut SessionControlLink, now: Instant) {
+    fn send_acks(&mut self, link: &mut SessionControlLink, now: Instant) {
         let is_late = self.answers_due.is_some_and(|due| now >= due);
         let (taken, waits) = self.lane.answers.take(is_late);
         self.answers_due = if waits { self.answers_due.or(Some(now + ANSWER_DELAY)) } else { None };
@@ -223,14 +224,14 @@ impl<'a> SinkComm<'a> {
                     let is_due = self.ending.finish_seen && self.ending.finished.is_none();
                     assert!(is_due, "a lane ends once, after its source");
                     self.lane.sink.status.end_lane(self.lanes.len());
-                    self.tell_targets(link);
+                    self.report_targets(link);
                     let summaries = self.lane.spills.iter().filter_map(LaneSpill::summary);
-                    summaries.for_each(|summary| self.lane.sink.reporting.tell(summary));
+                    summaries.for_each(|summary| self.lane.sink.reporting.add_notice(summary));
                     if self.lane.leads {
-                        self.tell_news(link);
-                        self.tell_all_done();
+                        self.send_notices(link);
+                        self.report_final_counters();
                     }
-                    link.queue_control(ControlMessage::Finished(self.both().sink).to_body());
+                    link.queue_control(ControlMessage::Finished(self.combined_counters().sink).to_body());
                     self.ending.finished = Some(Instant::now());
                 }
             }
@@ -238,15 +239,15 @@ impl<'a> SinkComm<'a> {
     }
 
     fn open_file(&mut self, message: &OpenFileMessage) -> Result<(), SessionError> {
-        let (file, early) = announce(self.lane, message)?;
+        let (file, early) = register_file(self.lane, message)?;
         self.lane.count_bytes(&file, file.portion.hole_bytes());
         if self.lane.sink.sizing.is_sorting {
-            self.lane.queue.push_end(SinkIoTask::Create(file));
+            self.lane.queue.push_file_task(SinkIoTask::Create(file));
         }
         for incoming in early {
             if self.lane.sink.sizing.is_sorting {
                 // It was taken from that queue before its file was announced.
-                self.lane.queue.take_back(self.lane.own_target(), &incoming);
+                self.lane.queue.uncharge_object(self.lane.own_target(), &incoming);
             }
             self.queue(incoming);
         }
@@ -254,16 +255,16 @@ impl<'a> SinkComm<'a> {
     }
 
     /// Handles the source's reply to an existence query.
-    fn hear_stands(&self, stands: SourceExistenceReply) -> Result<(), SessionError> {
-        if !self.lane.sink.queries.answer(stands.id, stands.kinds) {
+    fn handle_existence_reply(&self, stands: SourceExistenceReply) -> Result<(), SessionError> {
+        if !self.lane.sink.queries.deliver_reply(stands.id, stands.kinds) {
             return Err(SessionError::Protocol("an answer that nobody asked for".into()));
         }
         Ok(())
     }
 
     /// Applies the tuner's number of streams and writers.
-    fn turn(&self, knobs: KnobsMessage) {
-        self.lanes.iter().for_each(|lane| lane.queue.turn(&self.lane.sink.sizing, knobs));
+    fn apply_knobs(&self, knobs: KnobsMessage) {
+        self.lanes.iter().for_each(|lane| lane.queue.apply_knobs(&self.lane.sink.sizing, knobs));
     }
 
     fn queue(&self, incoming: IncomingObject) {
@@ -282,15 +283,19 @@ impl<'a> SinkComm<'a> {
             return Err(SessionError::Protocol("the source ended its first lane before the others".into()));
         }
         self.ending.finish_seen = true;
-        let is_complete = self.both().summary().entries_failed == 0;
-        self.lane.queue.push_end(SinkIoTask::Finish { is_complete });
+        let is_complete = self.combined_counters().summary().entries_failed == 0;
+        self.lane.queue.push_file_task(SinkIoTask::Finish { is_complete });
         Ok(())
     }
 }
 
 impl CommHandler for SinkComm<'_> {
-    fn look_around(&mut self, link: &mut SessionControlLink, now: Instant) -> Result<Instant, SessionError> {
-        self.answer(link, now);
+    fn process_pending_work(
+        &mut self,
+        link: &mut SessionControlLink,
+        now: Instant,
+    ) -> Result<Instant, SessionError> {
+        self.send_acks(link, now);
         self.exchange_counters(link, now)?;
         self.check_streams(now)?;
         let is_late = self.ending.stream_closed.is_some_and(|closed| now > closed + WORD_AFTER_STREAMS);
@@ -300,44 +305,44 @@ impl CommHandler for SinkComm<'_> {
         Ok(self.answers_due.map_or(self.counters_due, |due| due.min(self.counters_due)))
     }
 
-    fn control(&mut self, message: ControlMessage) -> Result<(), SessionError> {
+    fn handle_control_message(&mut self, message: ControlMessage) -> Result<(), SessionError> {
         if let Some(event) = to_event(&message, FailureSide::Source) {
-            self.lane.sink.reporting.observe(&event);
+            self.lane.sink.reporting.notify_observer(&event);
         }
         match message {
             ControlMessage::OpenFile(message) => self.open_file(&message)?,
             ControlMessage::CommitFile(file) => {
                 let whole = self.lane.files.commit(FileId(file.id))?;
                 if let Some(file) = whole {
-                    self.lane.queue.push_end(SinkIoTask::Commit(file));
+                    self.lane.queue.push_file_task(SinkIoTask::Commit(file));
                 }
             }
             ControlMessage::AbandonFile(file) => {
                 let abandoned = self.lane.files.abandon(FileId(file.id))?;
                 if let Some(file) = abandoned {
-                    self.lane.queue.push_end(SinkIoTask::Discard(file));
+                    self.lane.queue.push_file_task(SinkIoTask::Discard(file));
                 }
             }
             ControlMessage::ShelveFile(file) => {
                 let whole = self.lane.files.commit(FileId(file.id))?;
                 if let Some(file) = whole {
-                    self.lane.queue.push_end(SinkIoTask::Shelve(file));
+                    self.lane.queue.push_file_task(SinkIoTask::Shelve(file));
                 }
             }
-            ControlMessage::Settle(mark) => self.lane.queue.push_end(SinkIoTask::Settle(mark.number)),
-            ControlMessage::Offer(offer) => self.lane.queue.push_end(SinkIoTask::Offer(offer)),
+            ControlMessage::Settle(mark) => self.lane.queue.push_file_task(SinkIoTask::Settle(mark.number)),
+            ControlMessage::Offer(offer) => self.lane.queue.push_file_task(SinkIoTask::Offer(offer)),
             ControlMessage::Prune(prune) if self.lane.leads => {
-                self.lane.queue.push_end(SinkIoTask::Prune(prune))
+                self.lane.queue.push_file_task(SinkIoTask::Prune(prune))
             }
-            ControlMessage::Stands(stands) if self.lane.leads => self.hear_stands(stands)?,
+            ControlMessage::Stands(stands) if self.lane.leads => self.handle_existence_reply(stands)?,
             ControlMessage::Leave(_) => self.ending.is_left = true,
-            ControlMessage::Knobs(knobs) => self.turn(knobs),
+            ControlMessage::Knobs(knobs) => self.apply_knobs(knobs),
             ControlMessage::Finish(finish) => {
                 self.both.source = finish.counters.unwrap_or(self.both.source);
-                self.lane.sink.status.note_closing(finish.closes);
+                self.lane.sink.status.record_last_session(finish.closes);
                 self.finish(finish.objects_sent)?;
             }
-            ControlMessage::Counters(counters) => self.hear_counters(counters),
+            ControlMessage::Counters(counters) => self.update_source_counters(counters),
             ControlMessage::Abort(message) => return Err(SessionError::from_abort(message)),
             ControlMessage::Failure(_)
             | ControlMessage::Notice(_)
@@ -349,7 +354,7 @@ impl CommHandler for SinkComm<'_> {
         Ok(())
     }
 
-    fn object(&mut self, incoming: IncomingObject) -> Result<(), SessionError> {
+    fn handle_object(&mut self, incoming: IncomingObject) -> Result<(), SessionError> {
         self.queue(incoming);
         Ok(())
     }
@@ -358,7 +363,7 @@ impl CommHandler for SinkComm<'_> {
         self.parked.iter().map(|parked| (parked.endpoint.readiness(), PollFlags::IN)).collect()
     }
 
-    fn ready(&mut self, places: &[usize]) -> Result<(), SessionError> {
+    fn handle_ready_endpoints(&mut self, places: &[usize]) -> Result<(), SessionError> {
         // From the back, so that the indices of the other connections stay valid.
         for &place in places.iter().rev() {
             let endpoint = self.parked.swap_remove(place).endpoint;
@@ -367,16 +372,16 @@ impl CommHandler for SinkComm<'_> {
         Ok(())
     }
 
-    fn wake(&self) -> BorrowedFd<'_> {
+    fn wake_fd(&self) -> BorrowedFd<'_> {
         self.lane.mail.readiness()
     }
 
-    fn listen(&self) {
-        self.lane.mail.listen();
+    fn reset_wakeups(&self) {
+        self.lane.mail.reset_wakeups();
     }
 
     fn last_counters(&self) -> Option<CountersMessage> {
-        Some(self.both().sink)
+        Some(self.combined_counters().sink)
     }
 
     fn is_over(&self) -> bool {
@@ -384,7 +389,7 @@ impl CommHandler for SinkComm<'_> {
         !self.lane.leads || self.ending.is_left || said.elapsed() > WORD_OF_LEAVE
     }
 
-    fn may_be_left(&self) -> bool {
+    fn peer_may_disconnect(&self) -> bool {
         self.ending.finished.is_some()
     }
 }

@@ -66,7 +66,7 @@ impl Default for UnsyncedSmallEntries {
 
 impl UnsyncedSmallEntries {
     /// Notes a directory in which something was placed.
-    pub(super) fn enter(&mut self, directory: &RelPath) {
+    pub(super) fn add_directory(&mut self, directory: &RelPath) {
         if !self.directories.contains(directory) {
             self.directories.insert(directory.clone());
         }
@@ -104,7 +104,8 @@ impl CommitGroup {
 
     /// Directories in which large files have a name, temporary or final, that was not recorded before.
     pub(super) fn directories_of_large(&self) -> impl Iterator<Item = &RelPath> {
-        let named = self.files.values().filter(|written| written.end.is_some() || !written.record.is_begun());
+        let named =
+            self.files.values().filter(|written| written.end.is_some() || !written.record.is_in_journal());
         named.map(|written| &written.record.directory)
     }
 
@@ -116,7 +117,7 @@ impl CommitGroup {
 
     pub(super) fn add_bundle(&mut self, table: &[u8], places: UnsyncedSmallEntries) {
         if !table.is_empty() {
-            self.bundles.small(table);
+            self.bundles.add_small(table);
         }
         self.places.append(places);
     }
@@ -129,14 +130,14 @@ impl CommitGroup {
         check: Option<[u8; 32]>,
     ) {
         assert!(range.len > 0, "an object has contents");
-        let written = self.written(file);
+        let written = self.written_ranges_mut(file);
         written.ranges.insert(range);
         written.subtrees.extend(subtrees);
         written.checks.extend(check.map(|check| (range, check)));
     }
 
     pub(super) fn add_end(&mut self, file: &Arc<SinkFile>, end: WrittenFileOutcome) {
-        let written = self.written(file);
+        let written = self.written_ranges_mut(file);
         written.end = Some(end);
         // A file with ranges to compare was written again after the readback, and stays open for the
         // comparison.
@@ -146,7 +147,7 @@ impl CommitGroup {
         }
     }
 
-    fn written(&mut self, file: &Arc<SinkFile>) -> &mut WrittenFileRanges {
+    fn written_ranges_mut(&mut self, file: &Arc<SinkFile>) -> &mut WrittenFileRanges {
         let open_count = &mut self.open_count;
         let written = self.files.entry(file.number).or_insert_with(|| {
             *open_count += 1;
@@ -176,34 +177,34 @@ impl WrittenFileRanges {
     /// Adds the file's records to `batch`.
     pub(super) fn record(&self, number: u64, batch: &mut RecordBatch) {
         let record = &self.record;
-        match (self.end, record.is_begun()) {
+        match (self.end, record.is_in_journal()) {
             // Begun and ended within one group: only its end matters.
-            (Some(WrittenFileOutcome::Done), false) => batch.small(&record.table),
-            (Some(WrittenFileOutcome::Done), true) => batch.done(number),
-            (Some(WrittenFileOutcome::Dropped), true) => batch.dropped(number),
+            (Some(WrittenFileOutcome::Done), false) => batch.add_small(&record.table),
+            (Some(WrittenFileOutcome::Done), true) => batch.add_done(number),
+            (Some(WrittenFileOutcome::Dropped), true) => batch.add_dropped(number),
             (Some(WrittenFileOutcome::Dropped), false) => {}
             (None, is_begun) => {
-                let Some(growing) = self.grown() else { return };
+                let Some(growing) = self.uncommitted_file() else { return };
                 if !is_begun {
-                    batch.begin(number, &record.table, growing.temporary_name());
+                    batch.add_begin(number, &record.table, growing.temporary_name());
                 }
                 if !self.ranges.is_empty() {
-                    batch.held(number, self.ranges.iter(), &self.subtrees);
+                    batch.add_held_ranges(number, self.ranges.iter(), &self.subtrees);
                 }
             }
         }
     }
 
     /// Notes that the file's records are in the journal: a later session may resume it.
-    pub(super) fn is_recorded(&self) {
+    pub(super) fn mark_recorded(&self) {
         if let (None, Some(file)) = (self.end, &self.file) {
-            file.is_recorded();
+            file.mark_recorded();
         }
     }
 
     /// The file under its temporary name, if it was created and has no final name yet.
-    fn grown(&self) -> Option<&UncommittedFile> {
-        self.file.as_ref().and_then(|file| file.grown())
+    fn uncommitted_file(&self) -> Option<&UncommittedFile> {
+        self.file.as_ref().and_then(|file| file.uncommitted_file())
     }
 }
 
@@ -214,8 +215,8 @@ mod tests {
 
     #[test]
     fn a_file_with_its_name_is_not_kept_open() {
-        let [one, other] =
-            [1, 2].map(|number| Arc::new(SinkFile::announced(&message(1, 100), number, None).unwrap()));
+        let [one, other] = [1, 2]
+            .map(|number| Arc::new(SinkFile::from_announcement(&message(1, 100), number, None).unwrap()));
         let mut group = CommitGroup::default();
         assert!(group.is_empty());
         group.add_object(&one, ByteRange::new(0, 60), &[], None);

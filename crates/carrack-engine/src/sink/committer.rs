@@ -19,7 +19,7 @@ use super::recorder::JournalRecorder;
 use super::sink_file::SinkFile;
 use super::syncer::{FileSystemSyncer, FsyncCoverage};
 use crate::error::SessionError;
-use crate::lanes::open_files;
+use crate::lanes::open_files_max;
 use crate::object_checksum::xxh3;
 use crate::settings::{EndSettings, JournalSettings};
 
@@ -108,7 +108,10 @@ impl GroupCommitter {
             recorder: JournalRecorder::new(journal),
             settings: settings.journal.clone(),
             // The files in progress alone must not fill a group.
-            bounds: CommitGroupLimits { bytes: settings.journal.group_bytes, open_files: 2 * open_files() },
+            bounds: CommitGroupLimits {
+                bytes: settings.journal.group_bytes,
+                open_files: 2 * open_files_max(),
+            },
             verify: settings.verify,
             filling: FifoConditionLock::new(OpenCommitGroup::default()),
             taken: FifoConditionLock::new(0),
@@ -120,7 +123,7 @@ impl GroupCommitter {
 
     /// Returns the care with which a small file is placed.
     pub(super) fn care(&self) -> CommitCare {
-        let sync = match (self.syncer.durable(), self.settings.durability) {
+        let sync = match (self.syncer.fsync_method(), self.settings.durability) {
             (FsyncMethod::Never, _) | (FsyncMethod::Together, Durability::End) => FsyncBeforeCommit::Never,
             (FsyncMethod::Together, Durability::Each | Durability::Group) => FsyncBeforeCommit::Replacing,
             (FsyncMethod::OneByOne, _) => FsyncBeforeCommit::Always,
@@ -144,17 +147,17 @@ impl GroupCommitter {
     }
 
     /// Notes the files and links of a bundle that have their names.
-    pub(super) fn placed(
+    pub(super) fn add_bundle(
         &self,
         table: &[u8],
         places: UnsyncedSmallEntries,
         bytes: u64,
     ) -> Result<(), SessionError> {
-        self.note(bytes, |group| group.add_bundle(table, places))
+        self.add_to_group(bytes, |group| group.add_bundle(table, places))
     }
 
     /// Notes a written object.
-    pub(super) fn wrote(
+    pub(super) fn add_object(
         &self,
         file: &Arc<SinkFile>,
         range: ByteRange,
@@ -162,15 +165,15 @@ impl GroupCommitter {
         body: &[u8],
     ) -> Result<(), SessionError> {
         let check = self.reads_back().then(|| xxh3(body));
-        self.note(range.len, |group| group.add_object(file, range, subtrees, check))
+        self.add_to_group(range.len, |group| group.add_object(file, range, subtrees, check))
     }
 
     /// Notes a large file that has its name, or will never get it.
-    pub(super) fn ended(&self, file: &Arc<SinkFile>, end: WrittenFileOutcome) -> Result<(), SessionError> {
-        self.note(0, |group| group.add_end(file, end))
+    pub(super) fn add_end(&self, file: &Arc<SinkFile>, end: WrittenFileOutcome) -> Result<(), SessionError> {
+        self.add_to_group(0, |group| group.add_end(file, end))
     }
 
-    fn note(&self, bytes: u64, add: impl FnOnce(&mut CommitGroup)) -> Result<(), SessionError> {
+    fn add_to_group(&self, bytes: u64, add: impl FnOnce(&mut CommitGroup)) -> Result<(), SessionError> {
         let (turn, wakes, is_too_much) = self.filling.with(|filling| {
             let was_full = self.bounds.are_reached(&filling.group);
             let is_first = filling.since.is_none();
@@ -182,23 +185,23 @@ impl GroupCommitter {
             (filling.turn, wakes, self.bounds.are_far_exceeded(group))
         });
         if wakes {
-            self.filling.release(|_| ());
+            self.filling.change_and_wake_one(|_| ());
         }
         match self.settings.durability {
-            Durability::Each => self.settle_turn(turn),
+            Durability::Each => self.commit_turn_and_wait(turn),
             _ if is_too_much => self.wait_for(&self.taken, turn),
             _ => Ok(()),
         }
     }
 
     /// Returns when everything that was noted so far is durable and recorded.
-    pub(super) fn settle(&self) -> Result<(), SessionError> {
+    pub(super) fn commit_and_wait(&self) -> Result<(), SessionError> {
         let turn = self.filling.with(|filling| filling.turn);
-        self.settle_turn(turn)
+        self.commit_turn_and_wait(turn)
     }
 
-    fn settle_turn(&self, turn: u64) -> Result<(), SessionError> {
-        self.filling.release(|filling| {
+    fn commit_turn_and_wait(&self, turn: u64) -> Result<(), SessionError> {
+        self.filling.change_and_wake_one(|filling| {
             assert!(turn <= filling.turn, "nobody waits for a group that has not begun");
             filling.is_wanted |= filling.turn == turn;
         });
@@ -214,16 +217,16 @@ impl GroupCommitter {
         while let Ok((turn, group)) =
             self.filling.take_timed(|filling| filling.take(&self.bounds, self.settings.group_time))
         {
-            GroupCommitter::count(&self.taken, turn);
-            self.settle_group(group)?;
-            GroupCommitter::count(&self.settled, turn);
+            GroupCommitter::advance_turn(&self.taken, turn);
+            self.commit_group(group)?;
+            GroupCommitter::advance_turn(&self.settled, turn);
         }
         Ok(())
     }
 
     /// Counts the group of this turn.
-    fn count(monitor: &FifoConditionLock<u64>, turn: u64) {
-        monitor.release_many(usize::MAX, |done| {
+    fn advance_turn(monitor: &FifoConditionLock<u64>, turn: u64) {
+        monitor.change_and_wake_many(usize::MAX, |done| {
             assert!(*done == turn, "groups are taken and settled in the order of their turns");
             *done = turn + 1;
         });
@@ -243,25 +246,25 @@ impl GroupCommitter {
     }
 
     /// Records the rest after all threads have ended, also of a session that failed.
-    pub(super) fn settle_rest(&self) -> Result<(), SessionError> {
+    pub(super) fn commit_remaining(&self) -> Result<(), SessionError> {
         if self.is_broken.load(Relaxed) {
             return Ok(());
         }
         let (_, group) = self.filling.with(OpenCommitGroup::take_now);
-        self.settle_group(group)
+        self.commit_group(group)
     }
 
     /// Makes the rest durable, after all data is written and the directories have their metadata.
     pub(super) fn finish(&self, has_directories: bool) -> Result<(), SessionError> {
-        self.settle()?;
-        let ends_durable = self.syncer.durable() == FsyncMethod::Together
+        self.commit_and_wait()?;
+        let ends_durable = self.syncer.fsync_method() == FsyncMethod::Together
             && (has_directories || self.settings.durability == Durability::End);
         if ends_durable { self.syncer.sync_root() } else { Ok(()) }
     }
 
     /// Removes the journal of a transfer that succeeded.
-    pub(super) fn retire(self) -> Result<(), SessionError> {
-        self.recorder.retire(self.syncer.held())
+    pub(super) fn remove_journal(self) -> Result<(), SessionError> {
+        self.recorder.remove_journal(self.syncer.destination_directory())
     }
 
     /// Returns true if the journal has records.
@@ -279,12 +282,12 @@ impl GroupCommitter {
         self.recorder.record_modes_restored();
     }
 
-    fn settle_group(&self, mut group: CommitGroup) -> Result<(), SessionError> {
+    fn commit_group(&self, mut group: CommitGroup) -> Result<(), SessionError> {
         if group.is_empty() {
             return Ok(());
         }
         let settled = self.make_durable(&group).and_then(|()| {
-            self.read_again(&mut group)?;
+            self.verify_readback(&mut group)?;
             self.record(group)
         });
         self.is_broken.fetch_or(settled.is_err(), Relaxed);
@@ -292,7 +295,7 @@ impl GroupCommitter {
     }
 
     fn make_durable(&self, group: &CommitGroup) -> Result<(), SessionError> {
-        let durable = self.syncer.durable();
+        let durable = self.syncer.fsync_method();
         let is_late = self.settings.durability == Durability::End && durable == FsyncMethod::Together;
         if durable == FsyncMethod::Never || is_late {
             return Ok(());
@@ -316,11 +319,13 @@ impl GroupCommitter {
 
     /// Compares the storage's contents of large files with the written ones. Small files were compared before
     /// they got their names.
-    fn read_again(&self, group: &mut CommitGroup) -> Result<(), SessionError> {
+    fn verify_readback(&self, group: &mut CommitGroup) -> Result<(), SessionError> {
         let mut buffer = Vec::new();
         for written in group.files.values_mut() {
             assert!(self.reads_back() || written.checks.is_empty(), "checks are kept for what is read again");
-            let Some(file) = written.file.clone().filter(|file| file.grown().is_some()) else { continue };
+            let Some(file) = written.file.clone().filter(|file| file.uncommitted_file().is_some()) else {
+                continue;
+            };
             for (range, check) in mem::take(&mut written.checks) {
                 buffer.resize(range.len as usize, 0);
                 let count = self.syncer.read_back(&file, &mut buffer, range.offset)?;
@@ -345,9 +350,9 @@ impl GroupCommitter {
             return Ok(());
         }
         let is_synced =
-            self.syncer.durable() != FsyncMethod::Never && self.settings.durability != Durability::End;
+            self.syncer.fsync_method() != FsyncMethod::Never && self.settings.durability != Durability::End;
         self.recorder.append(&batch, is_synced)?;
-        group.files.values().for_each(WrittenFileRanges::is_recorded);
+        group.files.values().for_each(WrittenFileRanges::mark_recorded);
         Ok(())
     }
 }

@@ -90,12 +90,12 @@ impl SinkSessionCounts {
 
     /// Notes the end of a lane at the source, which may announce that this session is the transfer's last
     /// one.
-    pub(super) fn note_closing(&self, closes: bool) {
+    pub(super) fn record_last_session(&self, closes: bool) {
         self.closes.fetch_or(closes, Relaxed);
     }
 
     /// Returns true if this session is the transfer's last one.
-    pub(super) fn closes(&self) -> bool {
+    pub(super) fn is_last_session(&self) -> bool {
         self.closes.load(Relaxed)
     }
 
@@ -128,12 +128,12 @@ impl SinkTimeouts {
     }
 
     /// Notes the source's report about its storage.
-    pub(super) fn hear(&self, source_is_busy: bool) {
+    pub(super) fn set_source_busy(&self, source_is_busy: bool) {
         self.source_is_busy.store(source_is_busy, Relaxed);
     }
 
     /// Returns true if an object may stop midway for any time.
-    pub(super) fn are_excused(&self) -> bool {
+    pub(super) fn are_suspended(&self) -> bool {
         self.source_is_busy.load(Relaxed)
     }
 }
@@ -148,14 +148,14 @@ pub(super) struct SinkEventRecipients<'a> {
 
 impl SinkEventRecipients<'_> {
     /// Returns true if the user started this end.
-    pub(super) fn is_watched(&self) -> bool {
+    pub(super) fn has_observer(&self) -> bool {
         self.observer.is_some()
     }
 
     /// Delivers an event at this end only.
-    pub(super) fn observe(&self, event: &TransferEvent) {
+    pub(super) fn notify_observer(&self, event: &TransferEvent) {
         if let Some(observer) = self.observer {
-            observer.event(event);
+            observer.handle_event(event);
         }
     }
 
@@ -165,14 +165,14 @@ impl SinkEventRecipients<'_> {
     }
 
     /// Delivers a text to the user, with `-v`.
-    pub(super) fn tell(&self, text: String) {
-        self.camp.tell(text);
+    pub(super) fn add_notice(&self, text: String) {
+        self.camp.add_notice(text);
     }
 
     /// Returns the placement of the lanes and its reasons, and that of the shared targets if `leads`.
-    pub(super) fn news(&self, leads: bool) -> Vec<UserNotice> {
-        let shared = self.share.iter().filter(|_| leads).flat_map(|share| share.news());
-        self.camp.news().into_iter().map(UserNotice::Text).chain(shared).collect()
+    pub(super) fn take_notices(&self, leads: bool) -> Vec<UserNotice> {
+        let shared = self.share.iter().filter(|_| leads).flat_map(|share| share.take_notices());
+        self.camp.take_notices().into_iter().map(UserNotice::Text).chain(shared).collect()
     }
 }
 
@@ -183,9 +183,9 @@ mod tests {
     #[test]
     fn one_lane_that_closes_closes_all() {
         let status = SinkSessionCounts::default();
-        [false, true, false].into_iter().for_each(|closes| status.note_closing(closes));
+        [false, true, false].into_iter().for_each(|closes| status.record_last_session(closes));
         (0..3).for_each(|_| status.end_lane(3));
         status.count_failure();
-        assert_eq!((status.closes(), status.lanes_over(), status.failure_count()), (true, 3, 1));
+        assert_eq!((status.is_last_session(), status.lanes_over(), status.failure_count()), (true, 3, 1));
     }
 }

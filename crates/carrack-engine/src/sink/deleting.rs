@@ -13,13 +13,13 @@ use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_model::{EntryFailure, FailureKind, RelPath, TransferEvent};
-use carrack_storage::{MountIdentity, RemovalEvent, count_in, remove_in};
+use carrack_storage::{MountIdentity, RemovalEvent, count_removable, remove_in};
 use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use super::backup::BackupPlace;
 use super::lane::SinkLane;
-use super::removal_rules::{RemovalCandidate, SyncDeletionState, inner};
+use super::removal_rules::{RemovalCandidate, SyncDeletionState, join_below};
 use crate::error::SessionError;
 
 /// Levels of directories of which some entries stay while the others are moved to the backup or reported.
@@ -43,10 +43,12 @@ impl<'a> NameDeleter<'a> {
         let is_name = !target.name.is_empty() && !target.name.contains(&b'/');
         assert!(is_name && target.name != b"..", "what goes is one name of its directory");
         if self.lane.sink.spec.dry_run {
-            return self.in_wholes(target, 0, &|target, _| self.tell(target));
+            return self.visit_deletable_names(target, 0, &|target, _| self.report_would_delete(target));
         }
         match self.removal.backup() {
-            Some(backup) => self.in_wholes(target, 0, &|target, count| self.set_aside(backup, target, count)),
+            Some(backup) => {
+                self.visit_deletable_names(target, 0, &|target, count| self.set_aside(backup, target, count))
+            }
             None => self.delete(target),
         }
     }
@@ -64,7 +66,7 @@ impl<'a> NameDeleter<'a> {
             // Entries that are left when the session ends are spared.
             &|step, beneath| self.lane.is_stopped() || self.removal.spares(target, step, beneath),
             &mut |removing| {
-                if let Err(error) = self.note(removing) {
+                if let Err(error) = self.handle_removal_event(removing) {
                     failure = Err(error);
                 }
                 let goes_on = failure.is_ok() && !self.lane.is_stopped();
@@ -80,7 +82,7 @@ impl<'a> NameDeleter<'a> {
     }
 
     /// Counts a step of a deletion, or reports its failure.
-    fn note(&self, removing: RemovalEvent) -> Result<(), SessionError> {
+    fn handle_removal_event(&self, removing: RemovalEvent) -> Result<(), SessionError> {
         match removing {
             RemovalEvent::Removed(count) => {
                 self.lane.counters.entries_deleted.fetch_add(count, Relaxed);
@@ -99,9 +101,9 @@ impl<'a> NameDeleter<'a> {
     }
 
     /// Reports a name that would be deleted, and everything in it.
-    fn tell(&self, target: RemovalCandidate<'_>) -> Result<(), SessionError> {
-        count_in((target.held, target.name), self.removal.crosses_mounts(), &|_, beneath| {
-            if let Some(path) = inner(target.directory, beneath) {
+    fn report_would_delete(&self, target: RemovalCandidate<'_>) -> Result<(), SessionError> {
+        count_removable((target.held, target.name), self.removal.crosses_mounts(), &|_, beneath| {
+            if let Some(path) = join_below(target.directory, beneath) {
                 self.lane.report(TransferEvent::WouldDelete { path: path.as_bytes().into() });
             }
             false
@@ -123,13 +125,13 @@ impl<'a> NameDeleter<'a> {
                 self.lane.counters.entries_deleted.fetch_add(count, Relaxed);
                 Ok(())
             }
-            Err(error) => self.not_set_aside(target, &error),
+            Err(error) => self.report_backup_failure(target, &error),
         }
     }
 
     /// Passes a name that is deleted as a whole to `whole`, with the number of its entries. Of a directory in
     /// which some entries stay, it passes those that may be deleted.
-    fn in_wholes(
+    fn visit_deletable_names(
         &self,
         target: RemovalCandidate<'_>,
         depth: usize,
@@ -139,18 +141,18 @@ impl<'a> NameDeleter<'a> {
         let RemovalCandidate { held, directory, name, at_source } = target;
         let count = self.removal.count(target);
         if count.staying == 0 {
-            return if self.removal.take(count.going) { whole(target, count.going) } else { Ok(()) };
+            return if self.removal.consume_limit(count.going) { whole(target, count.going) } else { Ok(()) };
         }
         let inner = (directory.join(name), directories_in(at_source, name));
         let (Ok(path), Some(at_source)) = inner else { return Ok(()) };
         let opened = match open_directory_in(held, name) {
             Ok(_) if depth == LEVELS_MAX => {
-                return self.not_set_aside(target, &io::Error::from(Errno::LOOP));
+                return self.report_backup_failure(target, &io::Error::from(Errno::LOOP));
             }
             Ok(opened) => opened,
             // An entry other than a directory is spared itself.
             Err(Errno::NOTDIR | Errno::LOOP) => return Ok(()),
-            Err(errno) => return self.not_set_aside(target, &errno.into()),
+            Err(errno) => return self.report_backup_failure(target, &errno.into()),
         };
         if !self.removal.crosses_mounts()
             && MountIdentity::of(opened.as_fd()).ok() != MountIdentity::of(held).ok()
@@ -168,17 +170,21 @@ impl<'a> NameDeleter<'a> {
         });
         let names = match names {
             Ok(names) => names,
-            Err(error) => return self.not_set_aside(target, &error),
+            Err(error) => return self.report_backup_failure(target, &error),
         };
         for name in names.iter().filter(|name| !matches!(&name[..], b"." | b"..")) {
             let target =
                 RemovalCandidate { held: opened.as_fd(), directory: &path, name, at_source: &at_source };
-            self.in_wholes(target, depth + 1, whole)?;
+            self.visit_deletable_names(target, depth + 1, whole)?;
         }
         Ok(())
     }
 
-    fn not_set_aside(&self, target: RemovalCandidate<'_>, error: &io::Error) -> Result<(), SessionError> {
+    fn report_backup_failure(
+        &self,
+        target: RemovalCandidate<'_>,
+        error: &io::Error,
+    ) -> Result<(), SessionError> {
         let path = self.lane.sink.destination.path(target.directory, target.name);
         let detail = if self.lane.sink.spec.dry_run {
             format!("looking for what would be deleted: {error}")

@@ -57,7 +57,7 @@ impl SinkDestination {
     }
 
     /// Opens a directory for reading, if it exists.
-    pub(super) fn look_into(&self, path: &RelPath) -> Option<OwnedFd> {
+    pub(super) fn open_existing_directory(&self, path: &RelPath) -> Option<OwnedFd> {
         self.seen.as_ref().and_then(|root| root.enter_directory(path).ok())
     }
 

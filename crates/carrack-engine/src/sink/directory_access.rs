@@ -14,7 +14,7 @@ use crate::error::SessionError;
 
 /// Makes a directory accessible whose mode denies something to its owner. Returns true if the operation is
 /// worth another try.
-pub(super) fn grant(sink: &SinkContext<'_>, directory: &RelPath) -> bool {
+pub(super) fn grant_access(sink: &SinkContext<'_>, directory: &RelPath) -> bool {
     let Some(access) = &sink.destination.access else { return false };
     access.grant(directory, |path, mode| {
         sink.committer.as_ref().is_none_or(|committer| committer.record_mode(path, mode).is_ok())
@@ -41,7 +41,10 @@ pub(super) fn restore_modes(sink: &SinkContext<'_>, which: RestoredDirectorySele
 }
 
 /// Restores the modes of directories after the last write, and counts those where that failed.
-pub(super) fn end_access(lane: &SinkLane<'_>, which: RestoredDirectorySelection) -> Result<(), SessionError> {
+pub(super) fn restore_modes_and_report(
+    lane: &SinkLane<'_>,
+    which: RestoredDirectorySelection,
+) -> Result<(), SessionError> {
     restore_modes(lane.sink, which).into_iter().try_for_each(|failure| lane.fail(failure))
 }
 
@@ -52,7 +55,7 @@ pub(super) fn with_access<T>(
     mut act: impl FnMut() -> Result<T, SinkError>,
 ) -> Result<T, SinkError> {
     match act() {
-        Err(error) if error.is_denied() && grant(sink, directory) => act(),
+        Err(error) if error.is_denied() && grant_access(sink, directory) => act(),
         answer => answer,
     }
 }

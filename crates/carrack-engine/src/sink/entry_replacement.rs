@@ -8,7 +8,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use carrack_model::{RelPath, TransferEvent};
-use carrack_storage::{ExistingEntry, RootDirectory, SinkError, look_at};
+use carrack_storage::{ExistingEntry, RootDirectory, SinkError, read_existing_entry};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 
@@ -53,7 +53,7 @@ impl<'a> EntryReplacement<'a> {
     ) -> Result<Result<T, SinkError>, SessionError> {
         assert!(self.sink.destination.root.is_some(), "nothing is placed in a dry run");
         match with_access(self.sink, directory, &place) {
-            Err(SinkError::InTheWay(_)) if self.make_way(held, directory, name)? => {
+            Err(SinkError::InTheWay(_)) if self.remove_blocking_directory(held, directory, name)? => {
                 Ok(with_access(self.sink, directory, &place))
             }
             placed => Ok(placed),
@@ -61,10 +61,10 @@ impl<'a> EntryReplacement<'a> {
     }
 
     /// Returns an error if a file can't take its name, so that its data is not sent.
-    pub(super) fn check_way(&self, held: BorrowedFd<'_>, name: &[u8]) -> Result<(), SinkError> {
-        let looked = look_at(held, name).map_err(SinkError::of_looking)?;
+    pub(super) fn check_replaceable(&self, held: BorrowedFd<'_>, name: &[u8]) -> Result<(), SinkError> {
+        let looked = read_existing_entry(held, name).map_err(SinkError::of_lookup)?;
         if let Some(ExistingEntry::Special { special, .. }) = looked
-            && !self.sink.attributes.replaced.has(&special)
+            && !self.sink.attributes.replaced.keeps_special(&special)
         {
             return Err(SinkError::Special(special));
         }
@@ -77,10 +77,10 @@ impl<'a> EntryReplacement<'a> {
     }
 
     /// In a dry run, reports a directory that would be deleted for a wanted entry.
-    pub(super) fn tell_way(&self, held: BorrowedFd<'_>, directory: &RelPath, name: &[u8]) {
+    pub(super) fn report_directory_deletion(&self, held: BorrowedFd<'_>, directory: &RelPath, name: &[u8]) {
         if self.sink.spec.dry_run
-            && matches!(look_at(held, name), Ok(Some(ExistingEntry::Other)))
-            && self.check_way(held, name).is_ok()
+            && matches!(read_existing_entry(held, name), Ok(Some(ExistingEntry::Other)))
+            && self.check_replaceable(held, name).is_ok()
             && let Ok(path) = directory.join(name)
         {
             self.lane.report(TransferEvent::WouldDelete { path: path.as_bytes().into() });
@@ -88,7 +88,7 @@ impl<'a> EntryReplacement<'a> {
     }
 
     /// In a dry run, reports an entry that would be deleted for a directory.
-    pub(super) fn tell_way_of_directory(&self, path: &RelPath) {
+    pub(super) fn report_deletion_for_directory(&self, path: &RelPath) {
         let stays = self.sink.spec.sync.as_ref().is_none_or(|sync| sync.ignore_existing);
         if self.sink.spec.dry_run && !stays {
             self.lane.report(TransferEvent::WouldDelete { path: path.as_bytes().into() });
@@ -97,7 +97,7 @@ impl<'a> EntryReplacement<'a> {
 
     /// Removes a directory whose name another kind of entry needs. Returns false if an entry still has the
     /// name.
-    pub(super) fn make_way(
+    pub(super) fn remove_blocking_directory(
         &self,
         held: BorrowedFd<'_>,
         directory: &RelPath,
@@ -105,10 +105,10 @@ impl<'a> EntryReplacement<'a> {
     ) -> Result<bool, SessionError> {
         assert!(self.sink.destination.root.is_some(), "nothing gives way in a dry run");
         let Some(removal) = &self.sink.removal else { return Ok(false) };
-        if !matches!(look_at(held, name), Ok(Some(ExistingEntry::Other))) {
+        if !matches!(read_existing_entry(held, name), Ok(Some(ExistingEntry::Other))) {
             return Ok(false);
         }
-        let places = places_of(directory);
+        let places = possible_source_paths(directory);
         if self.is_spared_at(removal, &places, name, true) {
             return Ok(false);
         }
@@ -121,7 +121,7 @@ impl<'a> EntryReplacement<'a> {
             name,
             at_source: &places,
         })?;
-        Ok(matches!(look_at(held, name), Ok(None)))
+        Ok(matches!(read_existing_entry(held, name), Ok(None)))
     }
 
     /// Removes entries other than directories from the path of a directory. Several threads may do this at
@@ -135,20 +135,22 @@ impl<'a> EntryReplacement<'a> {
         let mut above = RelPath::root();
         for name in path.components() {
             let Ok(held) = root.open_directory(&above) else { return false };
-            match look_at(held.as_fd(), name) {
+            match read_existing_entry(held.as_fd(), name) {
                 Ok(Some(ExistingEntry::Other)) => {}
                 Ok(Some(ExistingEntry::Special { special, .. }))
-                    if !self.sink.attributes.replaced.has(&special) =>
+                    if !self.sink.attributes.replaced.keeps_special(&special) =>
                 {
                     return false;
                 }
-                Ok(Some(_)) if self.is_spared_at(removal, &places_of(&above), name, false) => return false,
+                Ok(Some(_)) if self.is_spared_at(removal, &possible_source_paths(&above), name, false) => {
+                    return false;
+                }
                 // The name folds to that of a file of this run.
                 Ok(Some(_)) if self.sink.destination.names.is_taken(held.as_fd(), &above, name) => {
                     return false;
                 }
                 Ok(Some(_)) if removal.backup().is_some() => {
-                    let at_source = &places_of(&above);
+                    let at_source = &possible_source_paths(&above);
                     let target = RemovalCandidate { held: held.as_fd(), directory: &above, name, at_source };
                     return NameDeleter::new(self.lane, removal).remove(target).is_ok();
                 }
@@ -180,7 +182,7 @@ impl<'a> EntryReplacement<'a> {
 /// Returns the possible paths of a destination's directory beneath a source: the destination is a copy of the
 /// source, or has a copy as a directory. The sink does not know yet which of the two, and spares the matches
 /// of patterns at either.
-fn places_of(directory: &RelPath) -> Vec<RelPath> {
+fn possible_source_paths(directory: &RelPath) -> Vec<RelPath> {
     let mut places = vec![directory.clone()];
     let inner = directory.as_bytes().splitn(2, |&byte| byte == b'/').nth(1).unwrap_or_default();
     places.extend(RelPath::new(inner).ok().filter(|_| !directory.is_root()));

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use carrack_model::limits::EXISTENCE_QUESTIONS_MAX;
 use carrack_model::{EntryFailure, FailureKind, Metadata, RelPath, TransferEvent, UserNotice};
-use carrack_storage::{ExistingEntry, MountIdentity, RootDirectory, SinkError, look_at};
+use carrack_storage::{ExistingEntry, MountIdentity, RootDirectory, SinkError, read_existing_entry};
 use carrack_wire::message::{ControlMessage, DeletionDoneMessage, PruneMessage, SourceExistenceQuery};
 use rustix::fs::{Dir, FileType};
 
@@ -27,7 +27,7 @@ use super::lane::SinkLane;
 use super::removal_rules::{RemovalCandidate, SyncDeletionState};
 use super::top_level_confinement::check_asked_for;
 use crate::error::SessionError;
-use crate::lanes::open_files;
+use crate::lanes::open_files_max;
 
 /// Names of one query: with the longest path and the longest names it is smaller than the largest control
 /// message.
@@ -81,22 +81,25 @@ struct ExtraneousTreeRemover<'a> {
 }
 
 /// Deletes the entries that the source does not have, and replies to the source.
-pub(super) fn remove_rest(lane: &SinkLane<'_>, prune: &PruneMessage) -> Result<(), SessionError> {
+pub(super) fn delete_extraneous_entries(
+    lane: &SinkLane<'_>,
+    prune: &PruneMessage,
+) -> Result<(), SessionError> {
     let removal = lane.sink.removal.as_ref().filter(|removal| removal.deletes());
     let Some(removal) = removal else {
         return Err(SessionError::Protocol("something to be deleted that nobody asked for".into()));
     };
     let trees = trees(lane.sink, prune)?;
     if let Some(root) = &lane.sink.destination.seen {
-        let is_meant = removal.is_meant_anywhere() || !trees.iter().any(RelPath::is_root);
+        let is_meant = removal.allows_any_destination() || !trees.iter().any(RelPath::is_root);
         let pruning = ExtraneousEntryDeletion { lane, root, removal };
-        let refused = if is_meant { None } else { where_nothing_goes(root) };
+        let refused = if is_meant { None } else { protected_destination(root) };
         match refused {
-            Some(what) => pruning.tell_not_meant(what)?,
+            Some(what) => pruning.report_protected_destination(what)?,
             None => pruning.prune(&trees)?,
         }
     }
-    lane.say(ControlMessage::Pruned(DeletionDoneMessage {}));
+    lane.send_message(ControlMessage::Pruned(DeletionDoneMessage {}));
     Ok(())
 }
 
@@ -132,7 +135,7 @@ impl ExtraneousEntryDeletion<'_> {
             newest = counting.newest;
             let (going, entries) = (counting.going_count, counting.entry_count);
             if failure_count > 0 {
-                return self.tell_nothing_deleted(failure_count, going);
+                return self.report_nothing_deleted(failure_count, going);
             }
             if most_percent.is_some_and(|most| going * 100 > entries * most) {
                 let detail = format!(
@@ -145,15 +148,15 @@ impl ExtraneousEntryDeletion<'_> {
         let mounts_before = removal.mount_count();
         let mut pruner = ExtraneousTreeRemover::new(*self, ExtraneousDeletionPass::Remove, trees, newest);
         pruner.run()?;
-        pruner.tell_stayed()?;
+        pruner.report_delete_limit()?;
         assert!(mounts_before <= removal.mount_count(), "mounts that stay are only added");
-        self.tell_mounts(removal.mount_count() - mounts_before, removal.crosses_mounts());
-        self.tell_backups(pruner.backup_count);
+        self.report_mounts(removal.mount_count() - mounts_before, removal.crosses_mounts());
+        self.report_backups(pruner.backup_count);
         Ok(())
     }
 
     /// Reports a destination that an unset variable of a script leads to.
-    fn tell_not_meant(&self, what: &str) -> Result<(), SessionError> {
+    fn report_protected_destination(&self, what: &str) -> Result<(), SessionError> {
         let path = self.root.full_path(&RelPath::root(), b"");
         let detail = format!("it is {what}: nothing is deleted there without --delete-all");
         self.lane.fail(EntryFailure { path, kind: FailureKind::WriteError, detail })
@@ -161,7 +164,7 @@ impl ExtraneousEntryDeletion<'_> {
 
     /// Reports that nothing is deleted after a failure: the entry that could not be written may be the most
     /// needed at the destination.
-    fn tell_nothing_deleted(&self, failure_count: u64, going: u64) -> Result<(), SessionError> {
+    fn report_nothing_deleted(&self, failure_count: u64, going: u64) -> Result<(), SessionError> {
         if going > 0 {
             let text = format!(
                 "nothing was deleted, as something failed at the destination ({failure_count}): what the sources have not stays \
@@ -172,7 +175,7 @@ impl ExtraneousEntryDeletion<'_> {
         Ok(())
     }
 
-    fn tell_mounts(&self, count: u64, are_crossed: bool) {
+    fn report_mounts(&self, count: u64, are_crossed: bool) {
         if count == 0 {
             return;
         }
@@ -188,7 +191,7 @@ impl ExtraneousEntryDeletion<'_> {
         self.lane.report(TransferEvent::Notice(UserNotice::Warning(text)));
     }
 
-    fn tell_backups(&self, count: u64) {
+    fn report_backups(&self, count: u64) {
         if count > 0 {
             let text = format!(
                 "backups of deleted entries at the destination stay with what is in them, though the sources have such directories \
@@ -230,9 +233,9 @@ impl<'a> ExtraneousTreeRemover<'a> {
     fn run(&mut self) -> Result<(), SessionError> {
         loop {
             if let Some(place) = self.waiting.pop() {
-                self.look_into(&place)?;
+                self.query_directory(&place)?;
             } else if !self.open.is_empty() {
-                self.settle()?;
+                self.handle_oldest_reply()?;
             } else {
                 return Ok(());
             }
@@ -240,7 +243,7 @@ impl<'a> ExtraneousTreeRemover<'a> {
     }
 
     /// Lists a directory, and sends queries for its names.
-    fn look_into(&mut self, place: &PruneDirectory) -> Result<(), SessionError> {
+    fn query_directory(&mut self, place: &PruneDirectory) -> Result<(), SessionError> {
         let opened = with_access(self.lane.sink, &place.path, || {
             self.root.open_directory(&place.path).map_err(SinkError::of_directory)
         });
@@ -248,11 +251,11 @@ impl<'a> ExtraneousTreeRemover<'a> {
             Ok(held) => Arc::new(held),
             // It is no directory (any more): it has no names to delete.
             Err(error) if error.is_no_directory() => return Ok(()),
-            Err(error) => return self.failed(&place.path, b"", &std::io::Error::other(error)),
+            Err(error) => return self.report_failure(&place.path, b"", &std::io::Error::other(error)),
         };
         let mount = match MountIdentity::of(held.as_fd()) {
             Ok(mount) => mount,
-            Err(error) => return self.failed(&place.path, b"", &error),
+            Err(error) => return self.report_failure(&place.path, b"", &error),
         };
         if place.mount.is_some_and(|above| above != mount) && !self.removal.crosses_mounts() {
             self.removal.count_mount();
@@ -265,20 +268,22 @@ impl<'a> ExtraneousTreeRemover<'a> {
         let place = &PruneDirectory { mount: Some(mount), ..place.clone() };
         let listing = match Dir::read_from(&*held) {
             Ok(listing) => listing,
-            Err(errno) => return self.failed(&place.path, b"", &errno.into()),
+            Err(errno) => return self.report_failure(&place.path, b"", &errno.into()),
         };
         let mut names = Vec::new();
         for entry in listing {
             let entry = match entry {
                 Ok(entry) => entry,
                 Err(errno) => {
-                    self.failed(&place.path, b"", &errno.into())?;
+                    self.report_failure(&place.path, b"", &errno.into())?;
                     break;
                 }
             };
             let name = entry.file_name().to_bytes();
             let is_directory = match entry.file_type() {
-                FileType::Unknown => matches!(look_at(held.as_fd(), name), Ok(Some(ExistingEntry::Other))),
+                FileType::Unknown => {
+                    matches!(read_existing_entry(held.as_fd(), name), Ok(Some(ExistingEntry::Other)))
+                }
                 listed => listed == FileType::Directory,
             };
             if matches!(name, b"." | b"..") {
@@ -291,13 +296,13 @@ impl<'a> ExtraneousTreeRemover<'a> {
             let is_excluded = self.removal.is_excluded(&place.at_source, name, is_directory);
             names.push(DeletionCandidateName { name: name.to_vec(), is_directory, is_excluded });
             if names.len() == NAMES_MAX {
-                self.ask(place, &held, std::mem::take(&mut names))?;
+                self.send_query(place, &held, std::mem::take(&mut names))?;
             }
         }
-        if names.is_empty() { Ok(()) } else { self.ask(place, &held, names) }
+        if names.is_empty() { Ok(()) } else { self.send_query(place, &held, names) }
     }
 
-    fn ask(
+    fn send_query(
         &mut self,
         place: &PruneDirectory,
         held: &Arc<OwnedFd>,
@@ -307,22 +312,32 @@ impl<'a> ExtraneousTreeRemover<'a> {
         self.newest += 1;
         let asked = names.iter().map(|name| name.name.clone()).collect();
         let path = place.path.as_bytes().to_vec();
-        if !self.lane.sink.queries.ask(self.newest) {
+        if !self.lane.sink.queries.register(self.newest) {
             return Err(SessionError::Protocol("a deletion before another one is over".into()));
         }
-        self.lane.say(ControlMessage::Stand(SourceExistenceQuery { id: self.newest, path, names: asked }));
+        self.lane.send_message(ControlMessage::Stand(SourceExistenceQuery {
+            id: self.newest,
+            path,
+            names: asked,
+        }));
         let (place, held) = (place.clone(), Arc::clone(held));
         self.open.push_back(ExtraneousNameQuestion { id: self.newest, place, held, names });
         assert!(self.open.len() <= EXISTENCE_QUESTIONS_MAX, "the source allows so many open questions");
         // Each open query holds a directory's descriptor.
-        if self.open.len() < open_files().min(EXISTENCE_QUESTIONS_MAX) { Ok(()) } else { self.settle() }
+        if self.open.len() < open_files_max().min(EXISTENCE_QUESTIONS_MAX) {
+            Ok(())
+        } else {
+            self.handle_oldest_reply()
+        }
     }
 
     /// Waits for the reply to the oldest query, and handles its names.
-    fn settle(&mut self) -> Result<(), SessionError> {
+    fn handle_oldest_reply(&mut self) -> Result<(), SessionError> {
         let Some(question) = self.open.pop_front() else { return Ok(()) };
         // Without a reply the session ends.
-        let Ok(kinds) = self.lane.sink.queries.take(question.id) else { return Err(SessionError::Internal) };
+        let Ok(kinds) = self.lane.sink.queries.await_reply(question.id) else {
+            return Err(SessionError::Internal);
+        };
         if kinds.len() != question.names.len() {
             return Err(SessionError::Protocol("an answer of another size than its question".into()));
         }
@@ -333,8 +348,8 @@ impl<'a> ExtraneousTreeRemover<'a> {
             match kind {
                 // The source has it in another spelling.
                 0 if self.lane.sink.destination.names.is_taken(question.held.as_fd(), place, name) => {}
-                0 => self.goes(&question, name)?,
-                1 | 2 if *is_excluded => self.goes(&question, name)?,
+                0 => self.count_or_delete(&question, name)?,
+                1 | 2 if *is_excluded => self.count_or_delete(&question, name)?,
                 2 if *is_directory => self.enter(&question.place, name),
                 _ => {}
             }
@@ -348,7 +363,11 @@ impl<'a> ExtraneousTreeRemover<'a> {
         }
     }
 
-    fn goes(&mut self, question: &ExtraneousNameQuestion, name: &[u8]) -> Result<(), SessionError> {
+    fn count_or_delete(
+        &mut self,
+        question: &ExtraneousNameQuestion,
+        name: &[u8],
+    ) -> Result<(), SessionError> {
         if self.lane.is_stopped() {
             // The session ends: earlier replies delete nothing any more.
             return Err(SessionError::Internal);
@@ -367,8 +386,8 @@ impl<'a> ExtraneousTreeRemover<'a> {
         NameDeleter::new(self.lane, self.removal).remove(target)
     }
 
-    fn tell_stayed(&self) -> Result<(), SessionError> {
-        if !self.removal.has_stayed() {
+    fn report_delete_limit(&self) -> Result<(), SessionError> {
+        if !self.removal.has_reached_limit() {
             return Ok(());
         }
         let path = self.root.full_path(&RelPath::root(), b"");
@@ -376,13 +395,18 @@ impl<'a> ExtraneousTreeRemover<'a> {
         self.lane.fail(EntryFailure { path, kind: FailureKind::WriteError, detail })
     }
 
-    fn failed(&self, directory: &RelPath, name: &[u8], error: &std::io::Error) -> Result<(), SessionError> {
+    fn report_failure(
+        &self,
+        directory: &RelPath,
+        name: &[u8],
+        error: &std::io::Error,
+    ) -> Result<(), SessionError> {
         self.lane.fail(deleting::failed(self.root.full_path(directory, name), error))
     }
 }
 
 /// Destinations where a deletion is most likely a mistake: the root directory, and the user's home directory.
-fn where_nothing_goes(root: &RootDirectory) -> Option<&'static str> {
+fn protected_destination(root: &RootDirectory) -> Option<&'static str> {
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     if is_at(root, Path::new("/")) {
         return Some("the root directory");

@@ -16,11 +16,11 @@ use super::top_level_confinement::check_asked_for;
 use crate::error::SessionError;
 
 /// Adds a file to the ledger, and returns its objects that arrived before the announcement.
-pub(super) fn announce(
+pub(super) fn register_file(
     lane: &SinkLane<'_>,
     message: &OpenFileMessage,
 ) -> Result<(Arc<SinkFile>, Vec<IncomingObject>), SessionError> {
-    let file = Arc::new(announced(lane, message)?);
+    let file = Arc::new(new_sink_file(lane, message)?);
     let confinement = &lane.sink.destination.confinement;
     let is_allowed = confinement.allows_section(file.directory(), None)
         && confinement.allows_entry(file.directory(), &file.entry.name);
@@ -30,17 +30,17 @@ pub(super) fn announce(
     Ok((file, early))
 }
 
-fn announced(lane: &SinkLane<'_>, message: &OpenFileMessage) -> Result<SinkFile, SessionError> {
+fn new_sink_file(lane: &SinkLane<'_>, message: &OpenFileMessage) -> Result<SinkFile, SessionError> {
     let sink = lane.sink;
-    let mut file = SinkFile::announced(message, sink.committer()?.next_number(), sink.spec.part)?;
-    if file.is_by_itself()
+    let mut file = SinkFile::from_announcement(message, sink.committer()?.next_number(), sink.spec.part)?;
+    if file.is_inline_announced()
         && (sink.history.is_shared() || sink.sizing.is_sorting || sink.committer()?.reads_back())
     {
         return Err(SessionError::Protocol("a file by itself where none may be".into()));
     }
     if sink.history.is_shared() {
         file.entry.metadata = sink.attributes.allowed(file.entry.metadata);
-        return file.sharing(message.coming.as_ref());
+        return file.with_session_ranges(message.coming.as_ref());
     }
     if message.coming.is_some() {
         return Err(SessionError::Protocol("a part of a file that nobody else writes to".into()));
@@ -51,7 +51,9 @@ fn announced(lane: &SinkLane<'_>, message: &OpenFileMessage) -> Result<SinkFile,
     });
     file.entry.metadata = sink.attributes.allowed(file.entry.metadata);
     match past {
-        Some(Some(past)) => file.going_on(past).map_err(|error| SessionError::Protocol(error.to_string())),
+        Some(Some(past)) => {
+            file.resumed_from(past).map_err(|error| SessionError::Protocol(error.to_string()))
+        }
         Some(None) => Err(SessionError::Protocol("a file goes on of which nothing is there".into())),
         None => Ok(file),
     }

@@ -25,7 +25,7 @@ impl LargeFileByteCounts {
     }
 
     /// Adds written bytes of an inline-announced file. Returns true if the file is complete.
-    pub(super) fn is_all_written(&self, bytes: u64) -> bool {
+    pub(super) fn add_written(&self, bytes: u64) -> bool {
         let written = self.written.fetch_add(bytes, AcqRel) + bytes;
         assert!(written <= self.size, "each byte is written once");
         written == self.size
@@ -73,6 +73,6 @@ mod tests {
     #[test]
     fn the_last_byte_makes_it_whole() {
         let counts = LargeFileByteCounts::new(100);
-        assert_eq!([60, 30, 10].map(|bytes| counts.is_all_written(bytes)), [false, false, true]);
+        assert_eq!([60, 30, 10].map(|bytes| counts.add_written(bytes)), [false, false, true]);
     }
 }

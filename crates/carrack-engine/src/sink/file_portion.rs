@@ -30,7 +30,7 @@ pub(super) struct RangesToReceive {
 impl RangesToReceive {
     /// Creates the portion of a file of `size` bytes from its open-file message; `part` is the range of a
     /// partial transfer.
-    pub(super) fn announced(
+    pub(super) fn from_announcement(
         message: &OpenFileMessage,
         size: u64,
         part: Option<PartialCopyRange>,
@@ -52,7 +52,7 @@ impl RangesToReceive {
     }
 
     /// Resumes the file with the record of an earlier session.
-    pub(super) fn go_on(&mut self, past: PartialFile) {
+    pub(super) fn resume_from(&mut self, past: PartialFile) {
         assert!(
             self.there.is_empty() && !self.is_part,
             "one session goes on with a file, or several share it"
@@ -62,7 +62,7 @@ impl RangesToReceive {
     }
 
     /// Sets the ranges that arrive in this session, as several sessions carry the transfer.
-    pub(super) fn share(&mut self, coming: &RangesToSend) -> Result<(), SessionError> {
+    pub(super) fn set_session_ranges(&mut self, coming: &RangesToSend) -> Result<(), SessionError> {
         assert!(self.past.is_none(), "one session goes on with a file, or several share it");
         self.there = ranges_from_message(&coming.ranges, self.size)?.missing_of(self.size);
         self.is_part = coming.is_part;
@@ -76,7 +76,7 @@ impl RangesToReceive {
     }
 
     /// Ranges that existed at the announcement, are holes, or belong to other sessions.
-    pub(super) fn held(&self) -> RangeSet {
+    pub(super) fn held_ranges(&self) -> RangeSet {
         let mut held = self.past.as_ref().map_or_else(|| self.there.clone(), |past| past.held.clone());
         let before = self.part.map(|part| ByteRange::new(0, part.offset));
         for hole in self.holes.iter().chain(before) {
@@ -88,7 +88,7 @@ impl RangesToReceive {
     }
 
     /// The record of an earlier session.
-    pub(super) fn past(&self) -> Option<&PartialFile> {
+    pub(super) fn earlier_record(&self) -> Option<&PartialFile> {
         self.past.as_ref()
     }
 
@@ -104,7 +104,7 @@ impl RangesToReceive {
 
     /// Returns true if the file must already exist at the destination: no object of this session creates it,
     /// and it has no holes for which it is created.
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn must_exist(&self) -> bool {
         self.there.is_whole(self.size) && !self.makes_file
     }
 
@@ -139,31 +139,32 @@ mod tests {
 
     #[test]
     fn holes_are_held_and_everything_else_comes() {
-        let whole = RangesToReceive::announced(&with_holes(&[]), 100, None).unwrap();
-        assert!(whole.is_everything() && !whole.is_there() && !whole.ends_in_hole());
-        let sparse = RangesToReceive::announced(&with_holes(&[(10, 20), (90, 10)]), 100, None).unwrap();
+        let whole = RangesToReceive::from_announcement(&with_holes(&[]), 100, None).unwrap();
+        assert!(whole.is_everything() && !whole.must_exist() && !whole.ends_in_hole());
+        let sparse =
+            RangesToReceive::from_announcement(&with_holes(&[(10, 20), (90, 10)]), 100, None).unwrap();
         assert!(!sparse.is_everything() && sparse.ends_in_hole());
-        assert_eq!((sparse.held(), sparse.hole_bytes()), (ranges(&[(10, 20), (90, 10)]), 30));
+        assert_eq!((sparse.held_ranges(), sparse.hole_bytes()), (ranges(&[(10, 20), (90, 10)]), 30));
     }
 
     #[test]
     fn what_others_bring_is_held_here() {
-        let mut shared = RangesToReceive::announced(&with_holes(&[]), 100, None).unwrap();
+        let mut shared = RangesToReceive::from_announcement(&with_holes(&[]), 100, None).unwrap();
         let ours = ranges_to_message(&ranges(&[(20, 30)]));
-        shared.share(&RangesToSend { ranges: ours, is_part: true, makes_file: false }).unwrap();
-        assert!(shared.is_part() && !shared.is_there());
-        assert_eq!(shared.held(), ranges(&[(0, 20), (50, 50)]));
-        shared.share(&RangesToSend::default()).unwrap();
-        assert!(shared.is_there(), "nothing of it comes");
-        shared.share(&RangesToSend { makes_file: true, ..RangesToSend::default() }).unwrap();
-        assert!(!shared.is_there(), "its holes make it");
+        shared.set_session_ranges(&RangesToSend { ranges: ours, is_part: true, makes_file: false }).unwrap();
+        assert!(shared.is_part() && !shared.must_exist());
+        assert_eq!(shared.held_ranges(), ranges(&[(0, 20), (50, 50)]));
+        shared.set_session_ranges(&RangesToSend::default()).unwrap();
+        assert!(shared.must_exist(), "nothing of it comes");
+        shared.set_session_ranges(&RangesToSend { makes_file: true, ..RangesToSend::default() }).unwrap();
+        assert!(!shared.must_exist(), "its holes make it");
     }
 
     #[test]
     fn a_part_ends_where_its_file_does() {
         let part = PartialCopyRange { offset: 40, length: None };
-        let portion = RangesToReceive::announced(&with_holes(&[]), 100, Some(part)).unwrap();
-        assert_eq!((portion.part_offset(), portion.held()), (Some(40), ranges(&[(0, 40)])));
-        assert!(RangesToReceive::announced(&with_holes(&[]), 30, Some(part)).is_err());
+        let portion = RangesToReceive::from_announcement(&with_holes(&[]), 100, Some(part)).unwrap();
+        assert_eq!((portion.part_offset(), portion.held_ranges()), (Some(40), ranges(&[(0, 40)])));
+        assert!(RangesToReceive::from_announcement(&with_holes(&[]), 30, Some(part)).is_err());
     }
 }

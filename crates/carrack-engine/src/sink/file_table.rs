@@ -52,7 +52,7 @@ impl SinkFileTable {
     ) -> Result<Vec<IncomingObject>, ArrivalLedgerError> {
         assert!(file.id == id.0, "a file is announced by its own number");
         let mut files = self.files();
-        files.ledger.announce(id, file.entry.size(), Some(Arc::clone(file)), file.portion.held())?;
+        files.ledger.announce(id, file.entry.size(), Some(Arc::clone(file)), file.portion.held_ranges())?;
         Ok(files.early.remove(&id).unwrap_or_default())
     }
 
@@ -64,7 +64,7 @@ impl SinkFileTable {
     ) -> Result<ArrivedObject, ArrivalLedgerError> {
         let id = incoming.header.file;
         let mut files = self.files();
-        match files.ledger.arrive(id, range)? {
+        match files.ledger.record_arrival(id, range)? {
             ArrivedObjectAction::Write(file) => {
                 assert!(file.id == id.0, "an object goes to the file that it names");
                 Ok(ArrivedObject::Of(file, incoming))
@@ -80,7 +80,7 @@ impl SinkFileTable {
 
     /// Notes the object that announces its file.
     pub(super) fn arrive_first(&self, id: FileId, range: ByteRange) -> Result<(), ArrivalLedgerError> {
-        self.files().ledger.arrive(id, range).map(drop)
+        self.files().ledger.record_arrival(id, range).map(drop)
     }
 
     /// Takes back a range that has arrived, as its object failed its check.
@@ -140,7 +140,7 @@ mod tests {
         let range = ByteRange::new(0, 60);
         assert!(matches!(table.arrive(range, incoming(&pool, 1, range)), Ok(ArrivedObject::Early)));
         assert!(!table.is_empty());
-        let file = Arc::new(SinkFile::announced(&message(1, 100), 1, None).unwrap());
+        let file = Arc::new(SinkFile::from_announcement(&message(1, 100), 1, None).unwrap());
         let early = table.announce(FileId(1), &file).unwrap();
         assert_eq!(early.len(), 1);
         for incoming in early {
@@ -156,7 +156,7 @@ mod tests {
     fn nothing_comes_of_a_file_that_is_given_up() {
         let pool = SlotPool::new(1 << 16, 4096).unwrap();
         let (table, range) = (SinkFileTable::new(2), ByteRange::new(0, 60));
-        let file = Arc::new(SinkFile::announced(&message(1, 60), 1, None).unwrap());
+        let file = Arc::new(SinkFile::from_announcement(&message(1, 60), 1, None).unwrap());
         table.announce(FileId(1), &file).unwrap();
         assert!(table.give_up(FileId(1)) && !table.give_up(FileId(1)), "it is told once");
         assert!(matches!(table.arrive(range, incoming(&pool, 1, range)), Ok(ArrivedObject::Unwanted(_))));

@@ -43,7 +43,7 @@ impl DeferredEntrySpools {
         metadata: &Metadata,
         extras: Option<&ExtraMetadata>,
     ) -> Result<(), SinkError> {
-        self.directories().as_mut().map_or(Ok(()), |spool| spool.note(path, metadata, extras))
+        self.directories().as_mut().map_or(Ok(()), |spool| spool.record_directory(path, metadata, extras))
     }
 
     /// Notes the flags that a file gets at the end, if it has this time then.
@@ -53,8 +53,8 @@ impl DeferredEntrySpools {
         mtime: Timestamp,
         flags: FileFlags,
     ) -> Result<(), SinkError> {
-        assert!(flags.fastening().set() != 0, "flags that fasten nothing are set with the rest");
-        self.directories().as_mut().map_or(Ok(()), |spool| spool.note_file(path, mtime, flags))
+        assert!(flags.write_protecting().active() != 0, "flags that fasten nothing are set with the rest");
+        self.directories().as_mut().map_or(Ok(()), |spool| spool.record_file(path, mtime, flags))
     }
 
     /// Notes a hard link that is made at the end. Returns `None` if the links were already taken.
@@ -65,7 +65,7 @@ impl DeferredEntrySpools {
         same_as: &HardLinkTarget,
         mtime: Timestamp,
     ) -> Option<Result<(), SinkError>> {
-        self.links().as_mut().map(|spool| spool.note(directory, name, same_as, mtime))
+        self.links().as_mut().map(|spool| spool.record_link(directory, name, same_as, mtime))
     }
 
     pub(super) fn take_directories(&self) -> Option<DirectoryMetadataSpool> {

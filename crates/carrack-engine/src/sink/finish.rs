@@ -12,7 +12,7 @@ use carrack_wire::message::{ChunkNumberMessage, ControlMessage};
 
 use super::committer::GroupCommitter;
 use super::context::SinkContext;
-use super::directory_access::{end_access, grant};
+use super::directory_access::{grant_access, restore_modes_and_report};
 use super::entry_replacement::EntryReplacement;
 use super::lane::{SinkCommThreadRequest, SinkLane};
 use crate::counters::ThreadActivity;
@@ -20,10 +20,10 @@ use crate::error::SessionError;
 
 /// Ends a chunk after the acks of all its objects: returns when it is durable and recorded. The report of
 /// lost metadata comes before the message that ends the chunk.
-pub(super) fn settle(lane: &SinkLane<'_>, number: u64) -> Result<(), SessionError> {
-    lane.counters.time(ThreadActivity::Storage, || lane.sink.committer()?.settle())?;
-    tell_losses(lane);
-    lane.say(ControlMessage::Settled(ChunkNumberMessage { number }));
+pub(super) fn finish_chunk(lane: &SinkLane<'_>, number: u64) -> Result<(), SessionError> {
+    lane.counters.time(ThreadActivity::Storage, || lane.sink.committer()?.commit_and_wait())?;
+    report_metadata_losses(lane);
+    lane.send_message(ControlMessage::Settled(ChunkNumberMessage { number }));
     Ok(())
 }
 
@@ -43,15 +43,15 @@ fn finish_session(lane: &SinkLane<'_>, is_complete: bool) -> Result<u64, Session
     if let (true, Some(past), Some(root)) =
         (is_complete, &lane.sink.history.past, &lane.sink.destination.root)
     {
-        past.discard_rest(root);
+        past.remove_unresumed_files(root);
     }
     let links = make_links(lane, is_complete)?;
     // Other modes are restored after the directories have their metadata.
-    end_access(lane, RestoredDirectorySelection::Open)?;
+    restore_modes_and_report(lane, RestoredDirectorySelection::Open)?;
     let directories = set_directories(lane)?;
-    end_access(lane, RestoredDirectorySelection::All)?;
-    tell_losses(lane);
-    tell_times(lane);
+    restore_modes_and_report(lane, RestoredDirectorySelection::All)?;
+    report_metadata_losses(lane);
+    report_time_problems(lane);
     Ok(links + directories)
 }
 
@@ -64,14 +64,14 @@ fn make_links(lane: &SinkLane<'_>, is_complete: bool) -> Result<u64, SessionErro
         scratch: &sink.destination.scratch,
         times: &sink.attributes.times,
         losses: sink.attributes.keeper.losses(),
-        grant: &|directory| grant(sink, directory),
+        grant: &|directory| grant_access(sink, directory),
         syncs: sink.committer.as_ref().is_some_and(GroupCommitter::syncs_before_naming),
         has_all: is_complete,
     };
     let counts = links.finish(
         &ways,
         |held, directory, name| {
-            let made = EntryReplacement::new(lane).make_way(held, directory, name);
+            let made = EntryReplacement::new(lane).remove_blocking_directory(held, directory, name);
             made.unwrap_or_else(|error| {
                 ended = Err(error);
                 false
@@ -96,14 +96,14 @@ fn set_directories(lane: &SinkLane<'_>) -> Result<u64, SessionError> {
 }
 
 /// Reports metadata that the destination can't keep, each kind once.
-fn tell_losses(lane: &SinkLane<'_>) {
+fn report_metadata_losses(lane: &SinkLane<'_>) {
     for loss in lane.sink.attributes.keeper.losses().take() {
         lane.report(TransferEvent::Notice(UserNotice::Loss(loss)));
     }
 }
 
 /// Reports times that the destination does not store as announced.
-fn tell_times(lane: &SinkLane<'_>) {
+fn report_time_problems(lane: &SinkLane<'_>) {
     let SinkContext { attributes, destination, .. } = lane.sink;
     if attributes.times.has_refused() {
         let text = "the destination's file system sets no times: files that are later there and have the source's size were taken as equal; -c compares contents";
@@ -111,7 +111,7 @@ fn tell_times(lane: &SinkLane<'_>) {
     }
     let looked = destination.root.as_ref().filter(|_| attributes.keeper.losses().cuts_times());
     let held = looked.and_then(|root| root.open_directory(&RelPath::root()).ok());
-    if let Some(granularity) = held.and_then(|held| attributes.times.coarse(held.as_fd())) {
+    if let Some(granularity) = held.and_then(|held| attributes.times.coarse_granularity(held.as_fd())) {
         let text = format!("the destination's file system stores times to {granularity}");
         lane.report(TransferEvent::Notice(UserNotice::Text(text)));
     }

@@ -10,7 +10,7 @@ use carrack_machine::{LaneCrew, SlotPool, ThreadBindingGuard, ThreadDuty};
 use carrack_model::limits::OPEN_FILES_MAX;
 use carrack_model::{
     EntryFailure, ExtraMetadata, FailureKind, FileFlags, RelPath, TargetId, Timestamp, TransferEvent,
-    UserNotice, escape, plain,
+    UserNotice, escape, text_without_errno,
 };
 use carrack_storage::WriteIoMethod;
 use carrack_transport::{IncomingObject, ReceiveEndpoint};
@@ -91,12 +91,12 @@ impl<'a> SinkLane<'a> {
     }
 
     /// Binds a thread that computes little to a core of the I/O threads.
-    pub(super) fn sit_beside(&self) -> ThreadBindingGuard {
-        self.crew.sit(ThreadDuty::Io(self.queue.thread_count()))
+    pub(super) fn bind_auxiliary_thread(&self) -> ThreadBindingGuard {
+        self.crew.bind_current_thread(ThreadDuty::Io(self.queue.thread_count()))
     }
 
     /// Adds the ack of an object.
-    pub(super) fn answer(&self, object: u64, answer: ObjectOutcome) {
+    pub(super) fn add_ack(&self, object: u64, answer: ObjectOutcome) {
         if self.answers.add(object, answer) {
             self.mail.wake();
         }
@@ -107,7 +107,7 @@ impl<'a> SinkLane<'a> {
     pub(super) fn fail(&self, failure: EntryFailure) -> Result<(), SessionError> {
         self.counters.entries_failed.fetch_add(1, Relaxed);
         self.sink.status.count_failure();
-        let failure = EntryFailure { detail: plain(&failure.detail), ..failure };
+        let failure = EntryFailure { detail: text_without_errno(&failure.detail), ..failure };
         if failure.kind == FailureKind::NoSpace {
             return Err(SessionError::NoSpace { path: escape(&failure.path), detail: failure.detail });
         }
@@ -128,22 +128,22 @@ impl<'a> SinkLane<'a> {
         let is_shared = self.sink.history.is_shared();
         let extras = extras.filter(|extras| extras.same_as.is_none() && !is_shared);
         let flags = extras.and_then(|extras| self.sink.attributes.keeper.flags_of(extras));
-        self.note_to_fasten(directory, name, mtime, flags)
+        self.defer_immutability_flags(directory, name, mtime, flags)
     }
 
     /// Notes flags that a file gets at the end, if it is the announced one then.
-    pub(super) fn note_to_fasten(
+    pub(super) fn defer_immutability_flags(
         &self,
         directory: &RelPath,
         name: &[u8],
         mtime: Timestamp,
         flags: Option<FileFlags>,
     ) -> Result<(), SessionError> {
-        let Some(flags) = flags.filter(|flags| flags.fastening().set() != 0) else { return Ok(()) };
+        let Some(flags) = flags.filter(|flags| flags.write_protecting().active() != 0) else { return Ok(()) };
         let Ok(path) = directory.join(name) else { return Ok(()) };
         self.sink.spools.note_flags(&path, mtime, flags).or_else(|error| {
             let path = self.sink.destination.path(directory, name);
-            self.fail(EntryFailure { path, kind: error.kind(), detail: plain(&error) })
+            self.fail(EntryFailure { path, kind: error.kind(), detail: text_without_errno(&error) })
         })
     }
 
@@ -169,22 +169,18 @@ impl<'a> SinkLane<'a> {
 
     /// Returns the target of the destination itself.
     pub(super) fn own_target(&self) -> TargetId {
-        self.sink.destination.storage.own().own_target().id
+        self.sink.destination.storage.destination_file_system().own_target().id
     }
 
     /// Adds an object to the queue of its target.
     pub(super) fn enqueue(&self, target: TargetId, incoming: IncomingObject) {
         self.queue.push_object(target, incoming);
-        self.spills.iter().for_each(LaneSpill::something_waits);
+        self.spills.iter().for_each(LaneSpill::notify_waiting_object);
     }
 
     /// Returns the present target of an object whose file had not been created when the object was queued, if
     /// the target is known by now and differs from that of the queue.
-    pub(super) fn target_elsewhere(
-        &self,
-        waited_for: TargetId,
-        incoming: &IncomingObject,
-    ) -> Option<TargetId> {
+    pub(super) fn changed_target(&self, waited_for: TargetId, incoming: &IncomingObject) -> Option<TargetId> {
         let may_move = self.sink.sizing.is_sorting && incoming.header.kind == FrameKind::Object;
         may_move.then(|| self.target_of(incoming)).filter(|target| *target != waited_for)
     }
@@ -199,22 +195,22 @@ impl<'a> SinkLane<'a> {
         // The directory is not created: the bundle's names are checked when it is unpacked.
         let held = self.sink.destination.root.as_ref()?.open_directory(&path).ok()?;
         let storage = &self.sink.destination.storage;
-        let target = storage.file_systems().of(held.as_fd()).ok()?.own_target().id;
-        self.queue.learn(storage, &[target]);
+        let target = storage.file_systems().file_system_of(held.as_fd()).ok()?.own_target().id;
+        self.queue.add_targets(storage, &[target]);
         Some(target)
     }
 
     /// Reports the I/O method and the striping of a large file that was created, unless the user knows them.
-    pub(super) fn tell_news(&self, io: WriteIoMethod, refusal: Option<&str>) {
+    pub(super) fn report_file_creation(&self, io: WriteIoMethod, refusal: Option<&str>) {
         let storage = &self.sink.destination.storage;
-        let io_news = storage.io_news(io).map(UserNotice::Text);
-        let refusal_news = refusal.and_then(|why| storage.refusal_news(why)).map(UserNotice::Warning);
+        let io_news = storage.take_io_method_notice(io).map(UserNotice::Text);
+        let refusal_news = refusal.and_then(|why| storage.take_striping_notice(why)).map(UserNotice::Warning);
         io_news.into_iter().chain(refusal_news).for_each(|notice| self.report(TransferEvent::Notice(notice)));
     }
 
     /// Delivers an event to the user, at either end. Not for the comm thread.
     pub(super) fn report(&self, event: TransferEvent) {
-        self.sink.reporting.deliver(event, |message| self.say(message));
+        self.sink.reporting.deliver(event, |message| self.send_message(message));
     }
 
     pub(super) fn report_digest(&self, directory: &RelPath, name: &[u8], size: u64, digest: [u8; 32]) {
@@ -224,18 +220,18 @@ impl<'a> SinkLane<'a> {
     }
 
     /// Sends a message. Not for the comm thread. A session that ends needs no more messages.
-    pub(super) fn say(&self, message: ControlMessage) {
+    pub(super) fn send_message(&self, message: ControlMessage) {
         let _ = self.mail.post(SinkCommThreadRequest::Say(message.to_body()));
     }
 }
 
 impl SessionErrorListener for SinkLane<'_> {
-    fn abandon(&self) {
+    fn handle_peer_gone(&self) {
         self.sink.committer.iter().for_each(GroupCommitter::abandon);
     }
 
     fn stop(&self) {
-        self.fault.end();
+        self.fault.mark_ended();
         // Parts that all lanes share stay open until the last lane ends.
         if self.leads {
             self.sink.committer.iter().for_each(GroupCommitter::close);

@@ -16,19 +16,19 @@ use super::lane::SinkLane;
 use super::sink_file::{SinkFile, version_of};
 
 /// Returns the file under its temporary name, which the first caller creates.
-pub(super) fn growing<'f>(
+pub(super) fn get_or_create_file<'f>(
     lane: &SinkLane<'_>,
     root: &RootDirectory,
     file: &'f SinkFile,
 ) -> Result<&'f UncommittedFile, &'f SinkError> {
-    file.growing(|| {
+    file.get_or_create(|| {
         let created = with_access(lane.sink, file.directory(), || create(lane, root, file));
         let (growing, outcome) = created?;
         let refusal = match &outcome {
             StripeOutcome::Refused(why) => Some(&**why),
             StripeOutcome::Default | StripeOutcome::Set => None,
         };
-        lane.tell_news(growing.io(), refusal);
+        lane.report_file_creation(growing.io(), refusal);
         Ok(growing)
     })
 }
@@ -40,26 +40,26 @@ fn create(
 ) -> Result<(UncommittedFile, StripeOutcome), SinkError> {
     let (directory, name) = (file.directory(), &*file.entry.name);
     let is_shared = lane.sink.history.is_shared();
-    assert!(file.grown().is_none(), "a file is created once");
+    assert!(file.uncommitted_file().is_none(), "a file is created once");
     assert!(
-        !is_shared || file.portion.past().is_none(),
+        !is_shared || file.portion.earlier_record().is_none(),
         "one session goes on with a file, or several share it"
     );
     let replacement = EntryReplacement::new(lane);
     let held = replacement.make_directory(root, directory)?;
     let names = &lane.sink.destination.names;
-    let folding = names.directory(held.as_fd(), directory)?;
+    let folding = names.claim_directory_folding(held.as_fd(), directory)?;
     names.claim(folding.as_ref(), held.as_fd(), directory, name)?;
-    replacement.check_way(held.as_fd(), name)?;
+    replacement.check_replaceable(held.as_fd(), name)?;
     let storage = &lane.sink.destination.storage;
     let found = file_system_of(lane, held.as_fd());
-    let file_system = found.as_deref().unwrap_or(storage.own());
+    let file_system = found.as_deref().unwrap_or(storage.destination_file_system());
     let size = file.entry.size();
-    let stripe = file.stripe(&lane.sink.spec.stripe);
+    let stripe = file.requested_layout(&lane.sink.spec.stripe);
     let part_offset = file.portion.part_offset();
-    let spec = NewLargeFileSpec { part_offset, ..storage.growing(file_system, size, &stripe) };
-    let created = match file.portion.past() {
-        None if is_shared => share(lane, file, held, spec)?,
+    let spec = NewLargeFileSpec { part_offset, ..storage.new_file_spec(file_system, size, &stripe) };
+    let created = match file.portion.earlier_record() {
+        None if is_shared => open_shared_file(lane, file, held, spec)?,
         Some(past) => (resume(file, held, past, spec)?, StripeOutcome::Default),
         None => UncommittedFile::create(held, name, spec, &lane.sink.destination.scratch)?,
     };
@@ -75,11 +75,11 @@ fn file_system_of(lane: &SinkLane<'_>, held: BorrowedFd<'_>) -> Option<Arc<Mount
     if storage.is_one_file_system() {
         return None;
     }
-    storage.file_systems().of(held).ok()
+    storage.file_systems().file_system_of(held).ok()
 }
 
 /// Opens a file that several sessions share. A file without ranges in this session must already exist.
-fn share(
+fn open_shared_file(
     lane: &SinkLane<'_>,
     file: &SinkFile,
     directory: OwnedFd,
@@ -88,12 +88,12 @@ fn share(
     assert!(lane.sink.history.is_shared(), "several sessions write to a file that is shared");
     let name = &file.entry.name;
     let temporary = lane.sink.destination.scratch.shared_name(name, version_of(&file.entry));
-    if !file.portion.is_there() {
-        return UncommittedFile::share(directory, name, &temporary, spec);
+    if !file.portion.must_exist() {
+        return UncommittedFile::open_shared(directory, name, &temporary, spec);
     }
     let found = UncommittedFile::resume(directory, name, &temporary, 0, spec)?;
     let growing = found.ok_or(SinkError::Vanished)?;
-    growing.keep(true);
+    growing.set_kept(true);
     Ok((growing, StripeOutcome::Default))
 }
 
@@ -107,6 +107,6 @@ fn resume(
     assert!(end <= file.entry.size(), "what is held lies in the file");
     let found = UncommittedFile::resume(directory, &file.entry.name, &past.temporary, end, spec)?;
     let growing = found.ok_or(SinkError::Vanished)?;
-    growing.keep(true);
+    growing.set_kept(true);
     Ok(growing)
 }

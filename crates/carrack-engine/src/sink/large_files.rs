@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use carrack_model::{EntryFailure, FailureKind, FileId, RangeSet, plain};
+use carrack_model::{EntryFailure, FailureKind, FileId, RangeSet, text_without_errno};
 use carrack_storage::{RootDirectory, SinkError, UncommittedFile};
 use carrack_wire::message::{ControlMessage, DamagedRanges, FileReference};
 use carrack_wire::{ranges_from_message, ranges_to_message};
@@ -16,7 +16,7 @@ use super::context::SinkContext;
 use super::directory_access::with_access;
 use super::entry_replacement::EntryReplacement;
 use super::lane::SinkLane;
-use super::large_file_creation::growing;
+use super::large_file_creation::get_or_create_file;
 use super::recorded_state::is_in_place;
 use super::sink_file::SinkFile;
 use crate::counters::ThreadActivity;
@@ -42,12 +42,12 @@ impl<'a> SinkLargeFileHandler<'a> {
         };
         assert!(self.sink.sizing.is_sorting, "a file is created ahead if objects wait for their targets");
         // The writing of its first object reports an error.
-        if growing(self.lane, root, file).is_ok()
+        if get_or_create_file(self.lane, root, file).is_ok()
             && let Some(layout) = file.layout()
         {
-            self.lane.queue.learn(&self.sink.destination.storage, layout.targets());
+            self.lane.queue.add_targets(&self.sink.destination.storage, layout.targets());
             let message = wire_layout::to_message(file.id, &**layout, file.entry.size());
-            self.lane.say(ControlMessage::FilePlaced(message));
+            self.lane.send_message(ControlMessage::FilePlaced(message));
         }
         Ok(())
     }
@@ -61,14 +61,14 @@ impl<'a> SinkLargeFileHandler<'a> {
         if self.is_damaged(file)? {
             return Ok(());
         }
-        if self.name(file)? {
-            self.lane.say(ControlMessage::FileDone(FileReference { id: file.id }));
+        if self.give_final_name(file)? {
+            self.lane.send_message(ControlMessage::FileDone(FileReference { id: file.id }));
         }
         Ok(())
     }
 
     /// Ends this session's part of a file; other sessions write the rest.
-    pub(super) fn shelve(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
+    pub(super) fn finish_part(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
         if !file.portion.is_part() {
             return Err(SessionError::Protocol("a whole file that was treated as a part".into()));
         }
@@ -76,7 +76,7 @@ impl<'a> SinkLargeFileHandler<'a> {
             return Ok(());
         }
         match self.extend(file)? {
-            Ok(()) => self.lane.say(ControlMessage::FileDone(FileReference { id: file.id })),
+            Ok(()) => self.lane.send_message(ControlMessage::FileDone(FileReference { id: file.id })),
             Err((kind, detail)) => self.fail_file(file, kind, detail)?,
         }
         Ok(())
@@ -89,9 +89,11 @@ impl<'a> SinkLargeFileHandler<'a> {
             return Ok(Ok(()));
         }
         let Some(root) = &self.sink.destination.root else { return Err(SessionError::Internal) };
-        Ok(self.lane.counters.time(ThreadActivity::Storage, || match growing(self.lane, root, file) {
-            Ok(growing) => growing.extend().map_err(|error| told(&error)),
-            Err(error) => Err(told(error)),
+        Ok(self.lane.counters.time(ThreadActivity::Storage, || {
+            match get_or_create_file(self.lane, root, file) {
+                Ok(growing) => growing.extend().map_err(|error| error_kind_and_detail(&error)),
+                Err(error) => Err(error_kind_and_detail(error)),
+            }
         }))
     }
 
@@ -101,10 +103,10 @@ impl<'a> SinkLargeFileHandler<'a> {
             (&self.sink.destination.root, self.sink.history.is_shared() && !file.portion.is_part())
         {
             // Other sessions wrote to it. A file that can't be opened need not be removed.
-            let _ = growing(self.lane, root, file);
+            let _ = get_or_create_file(self.lane, root, file);
         }
-        if file.grown().is_some() || file.is_begun() {
-            return self.forsake(file);
+        if file.uncommitted_file().is_some() || file.is_in_journal() {
+            return self.discard_contents(file);
         }
         self.lane.counters.bytes_done.fetch_sub(file.bytes.uncount_all(), Relaxed);
         Ok(())
@@ -113,9 +115,9 @@ impl<'a> SinkLargeFileHandler<'a> {
     /// Ends an inline-announced file of which all bytes are written. The ack of its last object tells the
     /// source; a failure is reported before that ack.
     pub(super) fn close(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
-        assert!(file.is_by_itself(), "others are closed by the source");
+        assert!(file.is_inline_announced(), "others are closed by the source");
         let id = FileId(file.id);
-        if self.name(file)? {
+        if self.give_final_name(file)? {
             self.lane.files.commit(id)?;
         } else {
             // The source aborts it.
@@ -144,43 +146,44 @@ impl<'a> SinkLargeFileHandler<'a> {
         if !committer.reads_back() {
             return Ok(false);
         }
-        committer.settle()?;
+        committer.commit_and_wait()?;
         let damage = file.integrity.take_damage();
         if !damage.is_empty() {
-            self.ask_again(file, &damage)?;
+            self.request_damaged_ranges(file, &damage)?;
         }
         Ok(!damage.is_empty())
     }
 
     /// Requests the ranges that differ from the written bytes once more.
-    fn ask_again(&self, file: &Arc<SinkFile>, damage: &RangeSet) -> Result<(), SessionError> {
+    fn request_damaged_ranges(&self, file: &Arc<SinkFile>, damage: &RangeSet) -> Result<(), SessionError> {
         assert!(!damage.is_empty(), "something has to come once more");
         let size = file.entry.size();
         let asked = ranges_to_message(damage);
         let told = ranges_from_message(&asked, size)?;
         self.lane.counters.bytes_done.fetch_sub(file.bytes.uncount(told.covered_bytes()), Relaxed);
         self.lane.files.reopen(file, told.missing_of(size));
-        self.lane.say(ControlMessage::FileLacks(DamagedRanges { id: file.id, ranges: asked }));
+        self.lane.send_message(ControlMessage::FileLacks(DamagedRanges { id: file.id, ranges: asked }));
         Ok(())
     }
 
     /// Gives a complete file its metadata and its name. Returns false after a failure, which is reported.
-    fn name(&self, file: &Arc<SinkFile>) -> Result<bool, SessionError> {
+    fn give_final_name(&self, file: &Arc<SinkFile>) -> Result<bool, SessionError> {
         assert!(!file.portion.is_part(), "a part gets its name when others have brought the rest");
         let syncs = self.sink.committer()?.syncs_before_naming();
         let Some(root) = &self.sink.destination.root else { return Err(SessionError::Internal) };
-        if let Some(growing) = file.grown() {
+        if let Some(growing) = file.uncommitted_file() {
             let way = EntryReplacement::new(self.lane);
-            way.make_way(growing.directory(), file.directory(), &file.entry.name)?;
+            way.remove_blocking_directory(growing.directory(), file.directory(), &file.entry.name)?;
         }
-        let committed =
-            self.lane.counters.time(ThreadActivity::Storage, || match growing(self.lane, root, file) {
+        let committed = self.lane.counters.time(ThreadActivity::Storage, || {
+            match get_or_create_file(self.lane, root, file) {
                 Ok(growing) => {
                     with_access(self.sink, file.directory(), || self.publish(file, growing, syncs))
-                        .map_err(|error| told(&error))
+                        .map_err(|error| error_kind_and_detail(&error))
                 }
-                Err(error) => Err(told(error)),
-            });
+                Err(error) => Err(error_kind_and_detail(error)),
+            }
+        });
         match committed {
             Ok(()) => {}
             // The temporary file stays for a later session.
@@ -194,12 +197,12 @@ impl<'a> SinkLargeFileHandler<'a> {
                 return Ok(false);
             }
         }
-        self.named(file).map(|()| true)
+        self.record_named_file(file).map(|()| true)
     }
 
     /// Sets the metadata and the name; with `syncs` the contents are made durable before.
     fn publish(&self, file: &SinkFile, growing: &UncommittedFile, syncs: bool) -> Result<(), SinkError> {
-        let dress = self.sink.attributes.dress(&file.entry.metadata, file.entry.extras.as_deref());
+        let dress = self.sink.attributes.metadata_to_set(&file.entry.metadata, file.entry.extras.as_deref());
         if file.portion.part_offset().is_some() {
             return growing.commit_part(dress, syncs, &|| !self.lane.is_stopped());
         }
@@ -217,29 +220,29 @@ impl<'a> SinkLargeFileHandler<'a> {
     /// Counts and reports a failure before the source gets a reply: the source must know of the failure
     /// before it takes the file for done.
     fn fail_file(&self, file: &Arc<SinkFile>, kind: FailureKind, detail: String) -> Result<(), SessionError> {
-        self.forsake(file)?;
+        self.discard_contents(file)?;
         self.lane.fail(EntryFailure {
             path: self.sink.destination.path(file.directory(), &file.entry.name),
             kind,
             detail,
         })?;
-        self.lane.say(ControlMessage::FileFailed(FileReference { id: file.id }));
+        self.lane.send_message(ControlMessage::FileFailed(FileReference { id: file.id }));
         Ok(())
     }
 
     /// Discards the file: its bytes are of no use, now or later. Of a shared file the other sessions' parts
     /// may be.
-    fn forsake(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
+    fn discard_contents(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
         self.lane.counters.bytes_done.fetch_sub(file.bytes.uncount_all(), Relaxed);
         if file.portion.is_part() {
             return Ok(());
         }
-        file.forsake();
-        self.sink.committer()?.ended(file, WrittenFileOutcome::Dropped)
+        file.allow_removal();
+        self.sink.committer()?.add_end(file, WrittenFileOutcome::Dropped)
     }
 
-    fn named(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
-        self.sink.committer()?.ended(file, WrittenFileOutcome::Done)?;
+    fn record_named_file(&self, file: &Arc<SinkFile>) -> Result<(), SessionError> {
+        self.sink.committer()?.add_end(file, WrittenFileOutcome::Done)?;
         let entry = &file.entry;
         self.lane.note_flags(file.directory(), &entry.name, entry.metadata.mtime, entry.extras.as_deref())?;
         self.lane.counters.files_done.fetch_add(1, Relaxed);
@@ -252,6 +255,6 @@ impl<'a> SinkLargeFileHandler<'a> {
 }
 
 /// Returns an error as it is reported for a file.
-fn told(error: &SinkError) -> (FailureKind, String) {
-    (error.kind(), plain(&error))
+fn error_kind_and_detail(error: &SinkError) -> (FailureKind, String) {
+    (error.kind(), text_without_errno(&error))
 }

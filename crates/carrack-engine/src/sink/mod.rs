@@ -96,7 +96,7 @@ use crate::abort::AbortHandle;
 use crate::context::SessionContext;
 use crate::counters::TransferCounters;
 use crate::error::SessionError;
-use crate::lanes::{EstablishedLaneResources, LaneComm, cause, decline, run_comms};
+use crate::lanes::{EstablishedLaneResources, LaneComm, root_cause, run_comms, send_start_failure};
 use crate::placement::PlacedLanes;
 use crate::spill::{LaneSpill, spills};
 use crate::spill_settings::SpillSettings;
@@ -161,10 +161,10 @@ pub(crate) fn run(
     let spill = &start.context.settings.spill;
     let sink = match context(start, lanes.len()) {
         Ok(sink) => sink,
-        Err(error) => return (TransferCounters::default(), Err(decline(lanes, error))),
+        Err(error) => return (TransferCounters::default(), Err(send_start_failure(lanes, error))),
     };
     let (both, is_complete, result) = run_lanes(&sink, lanes, spill, warnings, abort);
-    (both, conclude(sink, &both, is_complete, result))
+    (both, remove_finished_journals(sink, &both, is_complete, result))
 }
 
 /// Creates the context of the lanes.
@@ -175,7 +175,8 @@ fn context(start: SinkStart<'_>, lane_count: usize) -> Result<SinkContext<'_>, S
     let (share, observer) = (context.share.clone(), context.observer);
     let scratch = ScratchNames::new(records.as_ref().map(|records| records.tag))
         .map_err(SessionError::local("making a temporary name"))?;
-    let scratch = Arc::new(scratch.replacing(AttributePolicy::replaced(&spec, settings)));
+    let scratch =
+        Arc::new(scratch.with_replaceable(AttributePolicy::replaceable_special_files(&spec, settings)));
     let removal = match &spec.sync {
         Some(sync) => Some(SyncDeletionState::new(sync, &settings.selection, Arc::clone(&scratch))?),
         None => None,
@@ -210,28 +211,28 @@ fn context(start: SinkStart<'_>, lane_count: usize) -> Result<SinkContext<'_>, S
 
 /// Removes the records that are not needed any more: the journal, if the transfer is complete and the source
 /// knows, and if several sessions carry the transfer, those that this session has for the others.
-fn conclude(
+fn remove_finished_journals(
     sink: SinkContext<'_>,
     both: &TransferCounters,
     is_complete: bool,
     result: Result<(), SessionError>,
 ) -> Result<(), SessionError> {
-    let closes = sink.status.closes();
+    let closes = sink.status.is_last_session();
     if let (Some(siblings), Some(root)) = (&sink.history.siblings, &sink.destination.root) {
         let ended = match sink.committer {
-            _ if result.is_ok() && closes => siblings.retire(root),
+            _ if result.is_ok() && closes => siblings.remove_all_journals(root),
             // This session may have begun after another session had closed the transfer. Once bytes have
             // arrived, it may have left files, and its journal tells a later session that the destination
             // belongs to this transfer.
             Some(committer) if !committer.has_recorded() && both.sink.bytes_arrived == 0 => {
-                siblings.leave(root, || committer.retire())
+                siblings.remove_own_journal(root, || committer.remove_journal())
             }
             _ => Ok(()),
         };
-        return cause(result, ended);
+        return root_cause(result, ended);
     }
     match (result, sink.committer) {
-        (Ok(()), Some(committer)) if is_complete => committer.retire(),
+        (Ok(()), Some(committer)) if is_complete => committer.remove_journal(),
         (result, _) => result,
     }
 }
@@ -266,10 +267,10 @@ fn run_lanes(
 ) -> (TransferCounters, bool, Result<(), SessionError>) {
     let mut lanes = Vec::new();
     let mut rests = Vec::new();
-    let nodes: Vec<NodeSet> = starts.iter().map(|start| start.crew.place().memory).collect();
+    let nodes: Vec<NodeSet> = starts.iter().map(|start| start.crew.placement().memory).collect();
     let spills = match lane_spills(sink, settings, &nodes) {
         Ok(spills) => spills,
-        Err(error) => return (TransferCounters::default(), false, Err(decline(starts, error))),
+        Err(error) => return (TransferCounters::default(), false, Err(send_start_failure(starts, error))),
     };
     assert!(spills.len() == starts.len(), "each lane has its logs, if only none");
     for (index, (start, spills)) in starts.into_iter().zip(spills).enumerate() {
@@ -291,13 +292,13 @@ fn run_lanes(
             LaneComm { link, hub, side, pool: &lane.pool, crew: &lane.crew, fault: &lane.fault, stop: lane }
         });
         let (side, result) = run_comms(comms.collect(), sink.timeouts.stall, abort);
-        let is_left = side.as_ref().is_some_and(SinkComm::is_left);
-        (side.map(|side| side.both()).unwrap_or_default(), is_left, result)
+        let is_left = side.as_ref().is_some_and(SinkComm::has_source_left);
+        (side.map(|side| side.combined_counters()).unwrap_or_default(), is_left, result)
     });
     // The modes of a session that did not complete; the next session restores those that fail here.
     drop(directory_access::restore_modes(sink, RestoredDirectorySelection::All));
     // Before the files are dropped: files with records are kept.
-    let result = cause(result, sink.committer.as_ref().map_or(Ok(()), GroupCommitter::settle_rest));
+    let result = root_cause(result, sink.committer.as_ref().map_or(Ok(()), GroupCommitter::commit_remaining));
     (both, is_left && both.summary().entries_failed == 0, result)
 }
 
@@ -311,27 +312,29 @@ fn lane_spills(
     let is_used = is_sorting && sink.destination.root.is_some();
     let directories = if is_used { &settings.sink[..] } else { &[] };
     if !is_sorting && !settings.sink.is_empty() {
-        reporting.tell("spill: the destination is in memory, and takes more than flash: not used".to_owned());
+        reporting.add_notice(
+            "spill: the destination is in memory, and takes more than flash: not used".to_owned(),
+        );
     }
-    spills(directories, settings, sink.spec.slot_bytes as usize, lanes, |text| reporting.tell(text))
+    spills(directories, settings, sink.spec.slot_bytes as usize, lanes, |text| reporting.add_notice(text))
 }
 
 /// Starts a lane's I/O threads, and those of its spills.
 fn start_threads<'scope>(lane: &'scope SinkLane<'_>, scope: &'scope thread::Scope<'scope, '_>) {
     for number in 0..lane.queue.thread_count() {
         lane.fault.spawn(scope, lane, "carrack-write", move || {
-            let _seat = lane.crew.sit(ThreadDuty::Io(number));
+            let _seat = lane.crew.bind_current_thread(ThreadDuty::Io(number));
             writer::run(lane, number);
         });
     }
     for spill in &lane.spills {
         lane.fault.spawn(scope, lane, "carrack-spill", move || {
-            let _seat = lane.sit_beside();
-            spill.write_out(lane);
+            let _seat = lane.bind_auxiliary_thread();
+            spill.run_writer(lane);
         });
         lane.fault.spawn(scope, lane, "carrack-refill", move || {
-            let _seat = lane.sit_beside();
-            spill.bring_back(lane);
+            let _seat = lane.bind_auxiliary_thread();
+            spill.run_reader(lane);
         });
     }
 }
@@ -341,7 +344,7 @@ fn start_committer<'scope>(lane: &'scope SinkLane<'_>, scope: &'scope thread::Sc
     assert!(lane.leads, "one lane seats the committer's thread, and ends it");
     let Some(committer) = &lane.sink.committer else { return };
     lane.fault.spawn(scope, lane, "carrack-commit", move || {
-        let _seat = lane.sit_beside();
+        let _seat = lane.bind_auxiliary_thread();
         if let Err(error) = committer.run() {
             lane.fault.raise(error, lane);
         }

@@ -18,11 +18,11 @@ impl NameClaims {
 
     /// Returns the folding of names in a directory, if it does not distinguish all of them.
     pub(super) fn folding(&self, held: BorrowedFd<'_>, path: &RelPath) -> Option<CaseFoldingDirectory> {
-        self.0.as_ref().and_then(|names| names.of(held, path))
+        self.0.as_ref().and_then(|names| names.folding_of(held, path))
     }
 
     /// Returns the same, and claims the directory for its path.
-    pub(super) fn directory(
+    pub(super) fn claim_directory_folding(
         &self,
         held: BorrowedFd<'_>,
         path: &RelPath,
@@ -48,7 +48,7 @@ impl NameClaims {
     /// Returns true if an entry of this run has that name, in a directory that does not distinguish all
     /// names.
     pub(super) fn is_taken(&self, held: BorrowedFd<'_>, path: &RelPath, name: &[u8]) -> bool {
-        let folding = self.0.as_ref().and_then(|names| Some((names, names.of(held, path)?)));
+        let folding = self.0.as_ref().and_then(|names| Some((names, names.folding_of(held, path)?)));
         folding.is_some_and(|(names, folding)| names.is_taken(&folding, path, name))
     }
 

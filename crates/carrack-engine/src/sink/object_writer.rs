@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use carrack_model::{ByteRange, ObjectChecksumAlgorithm, plain};
+use carrack_model::{ByteRange, ObjectChecksumAlgorithm, text_without_errno};
 use carrack_plan::StorageRequestTiming;
 use carrack_storage::{RootDirectory, WriteIoMethod};
 use carrack_transport::IncomingObject;
@@ -15,10 +15,10 @@ use carrack_wire::message::OpenFileMessage;
 
 use super::ack_batch::ObjectOutcome;
 use super::context::SinkContext;
-use super::file_announcement::announce;
+use super::file_announcement::register_file;
 use super::file_table::ArrivedObject;
 use super::lane::SinkLane;
-use super::large_file_creation::growing;
+use super::large_file_creation::get_or_create_file;
 use super::large_files::SinkLargeFileHandler;
 use super::sink_file::{CheckedObject, SinkFile};
 use crate::error::SessionError;
@@ -49,7 +49,7 @@ impl<'a> ObjectWriter<'a> {
     ) -> Result<Option<StorageRequestTiming>, SessionError> {
         let header = incoming.header;
         if header.table_len > 0 {
-            return self.store_first(root, incoming).map(|()| None);
+            return self.store_inline_announced(root, incoming).map(|()| None);
         }
         let range = ByteRange::new(header.offset, header.body_len.into());
         let object = header.object.0;
@@ -58,7 +58,7 @@ impl<'a> ObjectWriter<'a> {
             ArrivedObject::Early => return Ok(None),
             ArrivedObject::Unwanted(incoming) => {
                 drop(incoming);
-                self.lane.answer(object, ObjectOutcome::Written);
+                self.lane.add_ack(object, ObjectOutcome::Written);
                 return Ok(None);
             }
         };
@@ -66,7 +66,7 @@ impl<'a> ObjectWriter<'a> {
             Some(checked) => self.write(root, &file, checked),
             None => {
                 self.lane.files.reject(header.file, range);
-                self.lane.answer(object, ObjectOutcome::Corrupt);
+                self.lane.add_ack(object, ObjectOutcome::Corrupt);
                 Ok(None)
             }
         }
@@ -94,7 +94,7 @@ impl<'a> ObjectWriter<'a> {
         file: &Arc<SinkFile>,
         checked: CheckedObject,
     ) -> Result<Option<StorageRequestTiming>, SessionError> {
-        let growing = growing(self.lane, root, file);
+        let growing = get_or_create_file(self.lane, root, file);
         let is_in_turn = growing
             .is_ok_and(|growing| self.sink.sizing.writes_in_turn && growing.io() == WriteIoMethod::Cached);
         if !is_in_turn {
@@ -122,9 +122,9 @@ impl<'a> ObjectWriter<'a> {
             return Err(SessionError::PeerGone);
         }
         let service = self.write_now(root, file, &checked)?;
-        let object = checked.object();
+        let object = checked.object_id();
         drop(checked);
-        self.lane.answer(object, ObjectOutcome::Written);
+        self.lane.add_ack(object, ObjectOutcome::Written);
         Ok(service)
     }
 
@@ -138,13 +138,13 @@ impl<'a> ObjectWriter<'a> {
         let (range, subtrees, body) = (checked.range(), checked.subtrees(), checked.content());
         let end = range.end();
         assert!(end.is_some_and(|end| end <= file.entry.size()), "the ledger lets objects lie in their file");
-        let growing = growing(self.lane, root, file);
+        let growing = get_or_create_file(self.lane, root, file);
         let began = Instant::now();
         let written = match growing {
-            Ok(growing) => {
-                growing.write_at(body, range.offset).map_err(|error| (error.kind(), plain(&error)))
-            }
-            Err(error) => Err((error.kind(), plain(&error))),
+            Ok(growing) => growing
+                .write_at(body, range.offset)
+                .map_err(|error| (error.kind(), text_without_errno(&error))),
+            Err(error) => Err((error.kind(), text_without_errno(&error))),
         };
         let service = StorageRequestTiming { time: began.elapsed(), bytes: range.len };
         match written {
@@ -152,8 +152,8 @@ impl<'a> ObjectWriter<'a> {
                 self.keep_time_after_the_end(file);
                 self.lane.count_bytes(file, range.len);
                 file.integrity.add_subtrees(subtrees).map_err(|e| SessionError::Protocol(e.to_string()))?;
-                self.sink.committer()?.wrote(file, range, subtrees, body)?;
-                if file.is_by_itself() && file.bytes.is_all_written(range.len) {
+                self.sink.committer()?.add_object(file, range, subtrees, body)?;
+                if file.is_inline_announced() && file.bytes.add_written(range.len) {
                     self.files.close(file)?;
                 }
             }
@@ -168,14 +168,18 @@ impl<'a> ObjectWriter<'a> {
         if file.portion.is_part()
             && self.lane.is_stopped()
             && self.sink.attributes.keeper.policy().times
-            && let Some(growing) = file.grown()
+            && let Some(growing) = file.uncommitted_file()
         {
-            growing.keep_time(file.entry.metadata.mtime);
+            growing.set_mtime(file.entry.metadata.mtime);
         }
     }
 
     /// Stores an object that announces its file: contents, followed by the table that a message would have.
-    fn store_first(&self, root: &RootDirectory, incoming: IncomingObject) -> Result<(), SessionError> {
+    fn store_inline_announced(
+        &self,
+        root: &RootDirectory,
+        incoming: IncomingObject,
+    ) -> Result<(), SessionError> {
         let FrameHeader { object, file: id, offset, table_len, check, .. } = incoming.header;
         let checksum = self.sink.spec.checksum;
         if checksum == ObjectChecksumAlgorithm::Blake3 {
@@ -185,13 +189,13 @@ impl<'a> ObjectWriter<'a> {
         if bundle_check(checksum, body, table_len as usize) != check {
             drop(incoming);
             // The source announces it by a message now.
-            self.lane.answer(object.0, ObjectOutcome::Corrupt);
+            self.lane.add_ack(object.0, ObjectOutcome::Corrupt);
             return Ok(());
         }
         let (content, table) = body.split_at(body.len() - table_len as usize);
         let range = ByteRange::new(offset, content.len() as u64);
         let message = OpenFileMessage { id: id.0, table: table.to_vec(), ..OpenFileMessage::default() };
-        let (file, early) = announce(self.lane, &message)?;
+        let (file, early) = register_file(self.lane, &message)?;
         self.lane.files.arrive_first(id, range)?;
         self.write(root, &file, CheckedObject::new(incoming, range, Vec::new()))?;
         early.into_iter().try_for_each(|incoming| self.store(root, incoming).map(|_| ()))

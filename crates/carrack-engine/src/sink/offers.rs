@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_journal::{EntryKey, PartialFile};
-use carrack_model::{Entry, EntryFailure, EntryKind, Metadata, RelPath, Timestamp, plain};
-use carrack_storage::{CaseFoldingDirectory, can_resume, file_times, look_at};
+use carrack_model::{Entry, EntryFailure, EntryKind, Metadata, RelPath, Timestamp, text_without_errno};
+use carrack_storage::{CaseFoldingDirectory, can_resume, file_times, read_existing_entry};
 use carrack_wire::message::{ControlMessage, HeldRanges, OfferedEntriesMessage, WantedMessage};
 use carrack_wire::{
     EntryTableDecoder, EntryTableItem, EntryTableRecord, ranges_from_message, ranges_to_message,
@@ -40,7 +40,7 @@ struct WantedEntriesAnswer {
 
 impl WantedEntriesAnswer {
     /// Adds the next section.
-    fn section(&mut self, is_left: bool) {
+    fn add_section(&mut self, is_left: bool) {
         let index = self.section_count;
         self.section_count += 1;
         if is_left {
@@ -50,7 +50,7 @@ impl WantedEntriesAnswer {
         }
     }
 
-    fn note(&mut self, verdict: OfferVerdict) {
+    fn add_verdict(&mut self, verdict: OfferVerdict) {
         let index = self.entry_count;
         self.entry_count += 1;
         if index.is_multiple_of(8) {
@@ -103,9 +103,9 @@ impl OfferJudgingRecords<'_> {
 
     /// The start of the transfer's first session, if that was an earlier one. Of several sessions each has a
     /// journal, and they do not tell which session was first.
-    fn created(&self) -> Option<Timestamp> {
+    fn first_session_start(&self) -> Option<Timestamp> {
         match self {
-            OfferJudgingRecords::Own(past) => Some(past.created()),
+            OfferJudgingRecords::Own(past) => Some(past.first_session_start()),
             OfferJudgingRecords::Shared(_) | OfferJudgingRecords::None => None,
         }
     }
@@ -125,12 +125,12 @@ pub(super) fn answer_offer(lane: &SinkLane<'_>, offer: &OfferedEntriesMessage) -
         return Err(SessionError::Protocol("an offer where nothing is to be resumed".into()));
     }
     let memory = match (&history.past, &history.siblings) {
-        (_, Some(siblings)) => OfferJudgingRecords::Shared(siblings.recorded()?),
+        (_, Some(siblings)) => OfferJudgingRecords::Shared(siblings.read_records()?),
         (Some(past), None) => OfferJudgingRecords::Own(past),
         (None, None) => OfferJudgingRecords::None,
     };
-    let wanted = OfferedEntryJudge { lane, sink: lane.sink, memory }.judge_all(offer)?;
-    lane.say(ControlMessage::Wanted(wanted));
+    let wanted = OfferedEntryJudge { lane, sink: lane.sink, memory }.decide_offer(offer)?;
+    lane.send_message(ControlMessage::Wanted(wanted));
     Ok(())
 }
 
@@ -150,7 +150,7 @@ struct OfferSection {
 }
 
 impl OfferedEntryJudge<'_> {
-    fn judge_all(&self, offer: &OfferedEntriesMessage) -> Result<WantedMessage, SessionError> {
+    fn decide_offer(&self, offer: &OfferedEntriesMessage) -> Result<WantedMessage, SessionError> {
         let wanted = WantedMessage { id: offer.id, ..WantedMessage::default() };
         let mut answering = WantedEntriesAnswer { wanted, entry_count: 0, section_count: 0 };
         let mut section: Option<OfferSection> = None;
@@ -160,7 +160,7 @@ impl OfferedEntryJudge<'_> {
                     section = Some(self.enter(path, metadata.as_ref(), &mut answering)?);
                 }
                 (EntryTableRecord::Entry(entry), Some(section)) => {
-                    answering.note(self.judge_entry(section, &entry)?);
+                    answering.add_verdict(self.decide_entry(section, &entry)?);
                 }
                 // The table reader returns no entry before a section.
                 (EntryTableRecord::Entry(_), None) => return Err(SessionError::Internal),
@@ -180,8 +180,8 @@ impl OfferedEntryJudge<'_> {
     ) -> Result<OfferSection, SessionError> {
         let destination = &self.sink.destination;
         check_asked_for(destination.confinement.allows_section(&path, metadata), || &path)?;
-        let held = destination.look_into(&path);
-        answering.section(self.leaves_directory(&path, metadata.is_some(), held.is_some()));
+        let held = destination.open_existing_directory(&path);
+        answering.add_section(self.skips_directory(&path, metadata.is_some(), held.is_some()));
         if let (Some(held), OfferJudgingRecords::Own(past)) = (&held, &self.memory) {
             past.clean(&path, metadata.is_some(), held.as_fd(), &destination.scratch);
         }
@@ -189,14 +189,14 @@ impl OfferedEntryJudge<'_> {
         Ok(OfferSection { path, held, folding })
     }
 
-    fn judge_entry(
+    fn decide_entry(
         &self,
         section: &OfferSection,
         entry: &EntryTableItem<'_>,
     ) -> Result<OfferVerdict, SessionError> {
         let OfferSection { path, held, folding } = section;
         check_asked_for(self.sink.destination.confinement.allows_entry(path, entry.name), || path)?;
-        let verdict = self.weigh(path, held.as_ref(), entry)?;
+        let verdict = self.compare_entry(path, held.as_ref(), entry)?;
         if let (OfferVerdict::Kept, Some(held)) = (&verdict, held) {
             self.claim_kept(folding.as_ref(), path, held.as_fd(), entry.name)?;
         }
@@ -204,7 +204,7 @@ impl OfferedEntryJudge<'_> {
     }
 
     /// Judges an entry; `held` is its directory, if that exists.
-    fn weigh(
+    fn compare_entry(
         &self,
         path: &RelPath,
         held: Option<&OwnedFd>,
@@ -220,14 +220,14 @@ impl OfferedEntryJudge<'_> {
         });
         let entry_at_source = entry.to_entry();
         let verdict = if is_left && !self.may_be_torn(path, held.as_fd(), &entry_at_source)? {
-            self.keep(&entry_at_source)
+            self.count_kept(&entry_at_source)
         } else {
-            self.judge(path, held, &entry_at_source)?
+            self.decide_by_records(path, held, &entry_at_source)?
         };
         match verdict {
-            OfferVerdict::Kept => self.fasten(path, entry)?,
+            OfferVerdict::Kept => self.defer_missing_flags(path, entry)?,
             OfferVerdict::Wanted | OfferVerdict::Held(_) => {
-                EntryReplacement::new(self.lane).tell_way(held.as_fd(), path, entry.name)
+                EntryReplacement::new(self.lane).report_directory_deletion(held.as_fd(), path, entry.name)
             }
         }
         Ok(verdict)
@@ -237,7 +237,8 @@ impl OfferedEntryJudge<'_> {
     /// it has the time and perhaps the size of the source's, and not its contents. Such a file was created
     /// since the start of the first session.
     fn may_be_torn(&self, path: &RelPath, held: BorrowedFd<'_>, entry: &Entry) -> Result<bool, SessionError> {
-        let (EntryKind::Regular { .. }, Some(began)) = (&entry.kind, self.memory.created()) else {
+        let (EntryKind::Regular { .. }, Some(began)) = (&entry.kind, self.memory.first_session_start())
+        else {
             return Ok(false);
         };
         let Ok(Some(found)) = file_times(held, &entry.name) else { return Ok(false) };
@@ -262,13 +263,13 @@ impl OfferedEntryJudge<'_> {
         let claimed = names.claim_directory(folding, path);
         claimed.and_then(|()| names.claim(folding, held, path, name)).or_else(|error| {
             let path = self.sink.destination.path(path, name);
-            self.lane.fail(EntryFailure { path, kind: error.kind(), detail: plain(&error) })
+            self.lane.fail(EntryFailure { path, kind: error.kind(), detail: text_without_errno(&error) })
         })
     }
 
     /// Notes flags of a kept entry that an earlier session did not set before its end. With
     /// `--ignore-existing` it gets none.
-    fn fasten(&self, path: &RelPath, entry: &EntryTableItem<'_>) -> Result<(), SessionError> {
+    fn defer_missing_flags(&self, path: &RelPath, entry: &EntryTableItem<'_>) -> Result<(), SessionError> {
         if self.sink.spec.sync.as_ref().is_some_and(|sync| sync.ignore_existing) {
             return Ok(());
         }
@@ -277,7 +278,7 @@ impl OfferedEntryJudge<'_> {
 
     /// Returns true if nothing is to do for a directory itself. A replaced entry is reported once, with the
     /// directory's metadata.
-    fn leaves_directory(&self, path: &RelPath, is_told: bool, is_there: bool) -> bool {
+    fn skips_directory(&self, path: &RelPath, is_told: bool, is_there: bool) -> bool {
         if is_there {
             return self.sink.spec.dry_run;
         }
@@ -287,7 +288,7 @@ impl OfferedEntryJudge<'_> {
         }
         let is_taken = self.is_taken(path);
         if is_taken && is_told {
-            EntryReplacement::new(self.lane).tell_way_of_directory(path);
+            EntryReplacement::new(self.lane).report_deletion_for_directory(path);
         }
         sync.is_some_and(|sync| sync.existing) && !is_taken
     }
@@ -295,11 +296,11 @@ impl OfferedEntryJudge<'_> {
     /// Returns true if an entry other than a directory has the directory's name.
     fn is_taken(&self, path: &RelPath) -> bool {
         let Some((parent, name)) = path.split_last() else { return false };
-        let held = self.sink.destination.look_into(&parent);
-        held.is_some_and(|held| matches!(look_at(held.as_fd(), name), Ok(Some(_))))
+        let held = self.sink.destination.open_existing_directory(&parent);
+        held.is_some_and(|held| matches!(read_existing_entry(held.as_fd(), name), Ok(Some(_))))
     }
 
-    fn keep(&self, entry: &Entry) -> OfferVerdict {
+    fn count_kept(&self, entry: &Entry) -> OfferVerdict {
         let counters = &self.lane.counters;
         counters.entries_kept.fetch_add(1, Relaxed);
         let is_symlink = matches!(entry.kind, EntryKind::Symlink { .. });
@@ -310,11 +311,16 @@ impl OfferedEntryJudge<'_> {
         OfferVerdict::Kept
     }
 
-    fn judge(&self, path: &RelPath, held: &OwnedFd, entry: &Entry) -> Result<OfferVerdict, SessionError> {
+    fn decide_by_records(
+        &self,
+        path: &RelPath,
+        held: &OwnedFd,
+        entry: &Entry,
+    ) -> Result<OfferVerdict, SessionError> {
         // The journal does not record it. A sync has compared it already.
         if let EntryKind::Special(_) = entry.kind {
             let is_kept = self.sink.spec.sync.is_none() && is_in_place(self.lane, path, held.as_fd(), entry);
-            return Ok(if is_kept { self.keep(entry) } else { OfferVerdict::Wanted });
+            return Ok(if is_kept { self.count_kept(entry) } else { OfferVerdict::Wanted });
         }
         // A sync has compared the entries already. Of a partial transfer the recorded bytes can't be
         // verified.
@@ -323,13 +329,15 @@ impl OfferedEntryJudge<'_> {
             && self.memory.is_done(path, entry)?
             && is_in_place(self.lane, path, held.as_fd(), entry)
         {
-            return Ok(self.keep(entry));
+            return Ok(self.count_kept(entry));
         }
         let ranges = match &self.memory {
-            OfferJudgingRecords::Own(past) => {
-                past.with_partial(path, entry, |partial| self.usable(held.as_fd(), partial)).flatten()
+            OfferJudgingRecords::Own(past) => past
+                .with_partial(path, entry, |partial| self.resumable_ranges(held.as_fd(), partial))
+                .flatten(),
+            OfferJudgingRecords::Shared(recorded) => {
+                self.shared_resumable_ranges(held.as_fd(), recorded, path, entry)
             }
-            OfferJudgingRecords::Shared(recorded) => self.usable_of_all(held.as_fd(), recorded, path, entry),
             OfferJudgingRecords::None => None,
         };
         let Some(ranges) = ranges else { return Ok(OfferVerdict::Wanted) };
@@ -338,13 +346,13 @@ impl OfferedEntryJudge<'_> {
         if let OfferJudgingRecords::Own(past) = &self.memory {
             let told = ranges_from_message(&ranges, entry.size())?;
             self.lane.counters.bytes_kept.fetch_add(told.covered_bytes(), Relaxed);
-            past.told(path, entry, told);
+            past.set_reported_ranges(path, entry, told);
         }
         Ok(OfferVerdict::Held(ranges))
     }
 
     /// Returns the recorded ranges of a file to which several sessions write.
-    fn usable_of_all(
+    fn shared_resumable_ranges(
         &self,
         held: BorrowedFd<'_>,
         recorded: &SiblingRecords<'_>,
@@ -352,13 +360,13 @@ impl OfferedEntryJudge<'_> {
         entry: &Entry,
     ) -> Option<Vec<u64>> {
         let temporary = self.sink.destination.scratch.shared_name(&entry.name, version_of(entry));
-        let ranges = recorded.held(path, entry, &temporary);
+        let ranges = recorded.held_ranges(path, entry, &temporary);
         let end = ranges.iter().last()?.end()?;
         can_resume(held, &temporary, end, entry.size()).then(|| ranges_to_message(&ranges))
     }
 
     /// Returns the ranges of a begun file that this session can resume.
-    fn usable(&self, held: BorrowedFd<'_>, partial: &PartialFile) -> Option<Vec<u64>> {
+    fn resumable_ranges(&self, held: BorrowedFd<'_>, partial: &PartialFile) -> Option<Vec<u64>> {
         let end = partial.held.iter().last()?.end()?;
         let hashed: u64 = partial.subtrees.iter().map(|subtree| subtree.range.len).sum();
         let lacks_digest = self.sink.spec.report_digests && hashed != partial.held.covered_bytes();

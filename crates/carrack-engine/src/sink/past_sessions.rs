@@ -36,10 +36,11 @@ struct BegunFile {
 impl PastSessions {
     pub(super) fn new(recovered: RecoveredJournal, journal_path: String) -> PastSessions {
         let partials = recovered.partials().to_vec();
-        let temporary = partials.iter().map(|partial| place(partial, &partial.temporary)).collect();
-        let begun = partials
-            .into_iter()
-            .map(|partial| (place(&partial, &partial.name), BegunFile { partial, is_told: false }));
+        let temporary =
+            partials.iter().map(|partial| directory_and_name(partial, &partial.temporary)).collect();
+        let begun = partials.into_iter().map(|partial| {
+            (directory_and_name(&partial, &partial.name), BegunFile { partial, is_told: false })
+        });
         PastSessions {
             partials: Mutex::new(begun.collect()),
             recovered,
@@ -64,7 +65,7 @@ impl PastSessions {
     }
 
     /// The start of the first session.
-    pub(super) fn created(&self) -> Timestamp {
+    pub(super) fn first_session_start(&self) -> Timestamp {
         self.recovered.created()
     }
 
@@ -77,11 +78,11 @@ impl PastSessions {
     ) -> Option<R> {
         let partials = self.partials();
         let begun = partials.get(&(directory.clone(), entry.name.clone()))?;
-        is_of(&begun.partial, entry).then(|| look(&begun.partial))
+        is_same_version(&begun.partial, entry).then(|| look(&begun.partial))
     }
 
     /// Notes the ranges that the source was told.
-    pub(super) fn told(&self, directory: &RelPath, entry: &Entry, held: RangeSet) {
+    pub(super) fn set_reported_ranges(&self, directory: &RelPath, entry: &Entry, held: RangeSet) {
         assert!(!held.is_empty(), "a source is told of what there is");
         if let Some(begun) = self.partials().get_mut(&(directory.clone(), entry.name.clone())) {
             begun.partial.held = held;
@@ -95,12 +96,12 @@ impl PastSessions {
         let place = (directory.clone(), entry.name.clone());
         let mut partials = self.partials();
         let begun = partials.get(&place)?;
-        let is_usable = begun.is_told && is_of(&begun.partial, entry);
+        let is_usable = begun.is_told && is_same_version(&begun.partial, entry);
         if is_usable { partials.remove(&place).map(|begun| begun.partial) } else { None }
     }
 
     /// Removes the begun files that were not resumed, as the transfer is complete.
-    pub(super) fn discard_rest(&self, root: &RootDirectory) {
+    pub(super) fn remove_unresumed_files(&self, root: &RootDirectory) {
         for ((directory, _), begun) in self.partials().drain() {
             // A file that can't be removed stays under its temporary name, which tells its origin.
             if let Ok(held) = root.open_directory(&directory) {
@@ -120,12 +121,12 @@ impl PastSessions {
     }
 }
 
-fn place(partial: &PartialFile, name: &[u8]) -> DirectoryPathAndName {
+fn directory_and_name(partial: &PartialFile, name: &[u8]) -> DirectoryPathAndName {
     (partial.directory.clone(), name.into())
 }
 
 /// Returns true if the record describes the present version of the file.
-pub(super) fn is_of(partial: &PartialFile, entry: &Entry) -> bool {
+pub(super) fn is_same_version(partial: &PartialFile, entry: &Entry) -> bool {
     partial.size == entry.size()
         && partial.metadata.mtime == entry.metadata.mtime
         && partial.identity == entry.identity

@@ -17,7 +17,7 @@ impl OpenSourceQueries {
 
     /// Registers a query that is about to be sent. Returns false if a query of that number is open.
     #[must_use]
-    pub(super) fn ask(&self, id: u64) -> bool {
+    pub(super) fn register(&self, id: u64) -> bool {
         self.0.with(|open| match open.entry(id) {
             Entry::Vacant(place) => {
                 place.insert(None);
@@ -29,8 +29,8 @@ impl OpenSourceQueries {
 
     /// Delivers the source's reply. Returns false if that query is not open, or has a reply.
     #[must_use]
-    pub(super) fn answer(&self, id: u64, kinds: Vec<u8>) -> bool {
-        self.0.release(|open| match open.get_mut(&id) {
+    pub(super) fn deliver_reply(&self, id: u64, kinds: Vec<u8>) -> bool {
+        self.0.change_and_wake_one(|open| match open.get_mut(&id) {
             Some(answer @ None) => {
                 *answer = Some(kinds);
                 true
@@ -40,7 +40,7 @@ impl OpenSourceQueries {
     }
 
     /// Waits for the reply to a query, and closes the query.
-    pub(super) fn take(&self, id: u64) -> Result<Vec<u8>, FifoMonitorClosed> {
+    pub(super) fn await_reply(&self, id: u64) -> Result<Vec<u8>, FifoMonitorClosed> {
         self.0.take(|open| {
             assert!(open.contains_key(&id), "who waits for an answer has asked");
             let kinds = open.get_mut(&id).and_then(Option::take)?;
@@ -64,18 +64,21 @@ mod tests {
     #[test]
     fn an_answer_belongs_to_an_open_question() {
         let queries = OpenSourceQueries::new();
-        assert!(!queries.answer(1, vec![0]), "nobody asked");
-        assert!(queries.ask(1) && queries.ask(2) && !queries.ask(2));
-        assert!(queries.answer(2, vec![2]) && !queries.answer(2, vec![1]), "it is answered once");
-        assert_eq!(queries.take(2), Ok(vec![2]));
-        assert!(!queries.answer(2, vec![1]), "it was taken");
+        assert!(!queries.deliver_reply(1, vec![0]), "nobody asked");
+        assert!(queries.register(1) && queries.register(2) && !queries.register(2));
+        assert!(
+            queries.deliver_reply(2, vec![2]) && !queries.deliver_reply(2, vec![1]),
+            "it is answered once"
+        );
+        assert_eq!(queries.await_reply(2), Ok(vec![2]));
+        assert!(!queries.deliver_reply(2, vec![1]), "it was taken");
         thread::scope(|scope| {
-            let taken = scope.spawn(|| queries.take(1));
-            assert!(queries.answer(1, vec![0, 1]));
+            let taken = scope.spawn(|| queries.await_reply(1));
+            assert!(queries.deliver_reply(1, vec![0, 1]));
             assert_eq!(taken.join().unwrap(), Ok(vec![0, 1]));
         });
-        assert!(queries.ask(3));
+        assert!(queries.register(3));
         queries.close();
-        assert_eq!(queries.take(3), Err(FifoMonitorClosed));
+        assert_eq!(queries.await_reply(3), Err(FifoMonitorClosed));
     }
 }

@@ -5,7 +5,7 @@
 use std::os::fd::BorrowedFd;
 
 use carrack_model::{Entry, EntryKind, Metadata, RelPath};
-use carrack_storage::{ExistingEntry, digest_of, dress_file, look_at};
+use carrack_storage::{ExistingEntry, digest_of, read_existing_entry, set_file_metadata};
 
 use super::context::SinkContext;
 use super::lane::SinkLane;
@@ -13,10 +13,10 @@ use super::lane::SinkLane;
 /// Returns true if the recorded entry is still at the destination. If digests are asked for, reads and
 /// reports its digest.
 pub(super) fn is_in_place(lane: &SinkLane<'_>, path: &RelPath, held: BorrowedFd<'_>, entry: &Entry) -> bool {
-    let Ok(Some(present)) = look_at(held, &entry.name) else { return false };
+    let Ok(Some(present)) = read_existing_entry(held, &entry.name) else { return false };
     let is_same = match (&entry.kind, &present) {
         (EntryKind::Regular { size }, ExistingEntry::File { size: found, metadata, .. }) => {
-            size == found && has_all(lane.sink, held, entry, metadata)
+            size == found && matches_record(lane.sink, held, entry, metadata)
         }
         (EntryKind::Symlink { target }, ExistingEntry::Symlink { target: found, .. }) => target == found,
         (EntryKind::Special(special), ExistingEntry::Special { special: found, metadata, .. }) => {
@@ -40,9 +40,9 @@ pub(super) fn is_in_place(lane: &SinkLane<'_>, path: &RelPath, held: BorrowedFd<
 }
 
 /// Returns true if a file is the recorded one. A mode that the file system refused then is tried once more.
-fn has_all(sink: &SinkContext<'_>, held: BorrowedFd<'_>, entry: &Entry, found: &Metadata) -> bool {
+fn matches_record(sink: &SinkContext<'_>, held: BorrowedFd<'_>, entry: &Entry, found: &Metadata) -> bool {
     let told = sink.attributes.allowed(entry.metadata);
     sink.attributes.has_time(found, entry.metadata, held)
         && (sink.attributes.has_mode(found, entry.metadata)
-            || dress_file(held, &entry.name, &sink.attributes.dress(&told, None)).is_ok())
+            || set_file_metadata(held, &entry.name, &sink.attributes.metadata_to_set(&told, None)).is_ok())
 }

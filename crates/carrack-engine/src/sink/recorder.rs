@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use carrack_journal::{Journal, RecordBatch};
 use carrack_model::RelPath;
-use carrack_storage::keep_times;
+use carrack_storage::preserve_times;
 
 use crate::error::SessionError;
 
@@ -64,7 +64,7 @@ impl JournalRecorder {
     /// Records a directory's mode, which is about to be changed. The record is durable at the return.
     pub(super) fn record_mode(&self, path: &RelPath, mode: u32) -> Result<(), SessionError> {
         let mut batch = RecordBatch::new();
-        batch.mode(path, mode);
+        batch.add_mode(path, mode);
         let Some(journal) = &self.journal else { return Ok(()) };
         journal.append(&batch, true).map_err(SessionError::journal(&self.path))
     }
@@ -73,19 +73,19 @@ impl JournalRecorder {
     /// the modes.
     pub(super) fn record_modes_restored(&self) {
         let mut batch = RecordBatch::new();
-        batch.modes_restored();
+        batch.add_modes_restored();
         if let Some(journal) = &self.journal {
             let _ = journal.append(&batch, false);
         }
     }
 
     /// Removes the journal. `held` is the destination's directory, if it can be read.
-    pub(super) fn retire(self, held: Option<&OwnedFd>) -> Result<(), SessionError> {
+    pub(super) fn remove_journal(self, held: Option<&OwnedFd>) -> Result<(), SessionError> {
         let Some(journal) = self.journal else { return Ok(()) };
         let failed = SessionError::journal(&self.path);
         match held {
             // If the journal lies in the root, its removal would be the last change of that directory.
-            Some(held) => keep_times(held.as_fd(), || journal.remove().map_err(failed)),
+            Some(held) => preserve_times(held.as_fd(), || journal.remove().map_err(failed)),
             None => journal.remove().map_err(failed),
         }
     }
@@ -100,10 +100,10 @@ mod tests {
         let recorder = JournalRecorder::new(None);
         assert_ne!(recorder.next_number(), recorder.next_number());
         let mut batch = RecordBatch::new();
-        batch.done(1);
+        batch.add_done(1);
         recorder.append(&batch, true).unwrap();
         recorder.record_mode(&RelPath::root(), 0o500).unwrap();
         assert!(!recorder.keeps_journal() && !recorder.has_recorded());
-        recorder.retire(None).unwrap();
+        recorder.remove_journal(None).unwrap();
     }
 }

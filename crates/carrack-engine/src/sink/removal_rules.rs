@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use carrack_journal::id_of_file_name;
-use carrack_model::{DeletionRules, RelPath, ScanSelection, SyncRules, plain};
-use carrack_storage::{RemovalPreviewCount, RemovalStep, ScanFilter, ScratchNames, count_in};
+use carrack_model::{DeletionRules, RelPath, ScanSelection, SyncRules, text_without_errno};
+use carrack_storage::{RemovalPreviewCount, RemovalStep, ScanFilter, ScratchNames, count_removable};
 
 use super::backup::{self, BackupPlace, TRASH};
 use crate::error::SessionError;
@@ -55,7 +55,7 @@ impl SyncDeletionState {
         let backup = deletion.as_ref().and_then(|deletion| deletion.backup.as_ref());
         Ok(SyncDeletionState {
             scratch,
-            filter: filter.map_err(|error| SessionError::refused(plain(&error), ""))?,
+            filter: filter.map_err(|error| SessionError::refused(text_without_errno(&error), ""))?,
             backup: backup.map(BackupPlace::new).transpose()?,
             left: AtomicU64::new(deletion.as_ref().and_then(|deletion| deletion.most).unwrap_or(u64::MAX)),
             has_stayed: AtomicBool::new(false),
@@ -70,7 +70,7 @@ impl SyncDeletionState {
     }
 
     /// Returns true if an entry stayed because of `--max-delete`.
-    pub(super) fn has_stayed(&self) -> bool {
+    pub(super) fn has_reached_limit(&self) -> bool {
         self.has_stayed.load(Relaxed)
     }
 
@@ -85,7 +85,7 @@ impl SyncDeletionState {
     }
 
     /// Returns true if entries may be deleted in the root directory or a home directory.
-    pub(super) fn is_meant_anywhere(&self) -> bool {
+    pub(super) fn allows_any_destination(&self) -> bool {
         self.deletion.as_ref().is_some_and(|deletion| deletion.by_empty_sources)
     }
 
@@ -126,7 +126,7 @@ impl SyncDeletionState {
 
     /// Counts the entries beneath a name that would be deleted, and those that would stay.
     pub(super) fn count(&self, target: RemovalCandidate<'_>) -> RemovalPreviewCount {
-        count_in((target.held, target.name), self.crosses_mounts(), &|step, beneath| {
+        count_removable((target.held, target.name), self.crosses_mounts(), &|step, beneath| {
             self.is_spared_beneath(target, step, beneath)
         })
     }
@@ -144,13 +144,13 @@ impl SyncDeletionState {
         match step {
             // A directory counts when it is removed.
             RemovalStep::Enter if self.left.load(Relaxed) > 0 => false,
-            RemovalStep::Enter => !self.take(1),
-            RemovalStep::Unlink | RemovalStep::RemoveDirectory => !self.take(1),
+            RemovalStep::Enter => !self.consume_limit(1),
+            RemovalStep::Unlink | RemovalStep::RemoveDirectory => !self.consume_limit(1),
         }
     }
 
     /// Counts entries that are deleted. Returns false, and notes it, if the limit does not allow them.
-    pub(super) fn take(&self, count: u64) -> bool {
+    pub(super) fn consume_limit(&self, count: u64) -> bool {
         let may_go = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(count)).is_ok();
         if !may_go {
             self.has_stayed.store(true, Relaxed);
@@ -164,7 +164,7 @@ impl SyncDeletionState {
             None => (&b""[..], beneath),
         };
         let is_spared = target.at_source.iter().any(|directory| {
-            let place = inner(directory, above);
+            let place = join_below(directory, above);
             place.is_none_or(|place| self.is_spared(&place, name, step != RemovalStep::Unlink))
         });
         is_spared || step == RemovalStep::Enter && backup::is_marked(target.held, beneath)
@@ -172,7 +172,7 @@ impl SyncDeletionState {
 }
 
 /// Returns the directory `above` beneath another, or `None` if the path is not possible.
-pub(super) fn inner(directory: &RelPath, above: &[u8]) -> Option<RelPath> {
+pub(super) fn join_below(directory: &RelPath, above: &[u8]) -> Option<RelPath> {
     let mut parts = above.split(|&byte| byte == b'/').filter(|part| !part.is_empty());
     parts.try_fold(directory.clone(), |place, part| place.join(part).ok())
 }
@@ -197,8 +197,11 @@ mod tests {
     #[test]
     fn no_more_goes_than_is_allowed() {
         let removal = removal(Some(3));
-        assert!(removal.take(2) && !removal.take(2), "all of a name goes, or nothing of it");
-        assert!(removal.has_stayed() && removal.take(1) && !removal.take(1));
+        assert!(
+            removal.consume_limit(2) && !removal.consume_limit(2),
+            "all of a name goes, or nothing of it"
+        );
+        assert!(removal.has_reached_limit() && removal.consume_limit(1) && !removal.consume_limit(1));
     }
 
     #[test]
@@ -216,8 +219,8 @@ mod tests {
 
     #[test]
     fn paths_are_put_together() {
-        assert_eq!(inner(&path(b"a"), b"b/c"), Some(path(b"a/b/c")));
-        assert_eq!(inner(&path(b"a"), b""), Some(path(b"a")));
-        assert_eq!(inner(&path(b"a"), b"../b"), None);
+        assert_eq!(join_below(&path(b"a"), b"b/c"), Some(path(b"a/b/c")));
+        assert_eq!(join_below(&path(b"a"), b""), Some(path(b"a")));
+        assert_eq!(join_below(&path(b"a"), b"../b"), None);
     }
 }

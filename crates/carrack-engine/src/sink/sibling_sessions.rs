@@ -11,11 +11,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use carrack_journal::{EntryKey, JournalError, JournalFollower, boot_id, id_of_file_name};
 use carrack_model::{Entry, RangeSet, RelPath, TransferId};
-use carrack_storage::{RootDirectory, keep_times};
+use carrack_storage::{RootDirectory, preserve_times};
 use rustix::fs::{AtFlags, Dir, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::past_sessions::is_of;
+use super::past_sessions::is_same_version;
 use crate::error::SessionError;
 
 /// The journals of the other sessions. All threads of the sink read them.
@@ -36,7 +36,7 @@ impl SiblingJournals {
     }
 
     /// Returns the records of all sessions up to now.
-    pub(super) fn recorded(&self) -> Result<SiblingRecords<'_>, SessionError> {
+    pub(super) fn read_records(&self) -> Result<SiblingRecords<'_>, SessionError> {
         let names = self.names().map_err(|errno| {
             SessionError::local("looking for the journals of other sessions")(errno.into())
         })?;
@@ -58,7 +58,7 @@ impl SiblingJournals {
                     unknown.insert(JournalFollower::new(id, boot))
                 }
             };
-            if journal.read_bytes() == len {
+            if journal.bytes_read() == len {
                 continue;
             }
             match journal.catch_up(self.directory.as_fd()) {
@@ -71,8 +71,8 @@ impl SiblingJournals {
     }
 
     /// Removes all journals, as the transfer is complete.
-    pub(super) fn retire(&self, root: &RootDirectory) -> Result<(), SessionError> {
-        self.end(root, || {
+    pub(super) fn remove_all_journals(&self, root: &RootDirectory) -> Result<(), SessionError> {
+        self.remove_with_directory(root, || {
             for name in self.names().unwrap_or_default() {
                 let _ = unlinkat(&self.directory, &*name, AtFlags::empty());
             }
@@ -81,12 +81,12 @@ impl SiblingJournals {
     }
 
     /// Ends a session without records for later ones: `remove` removes its journal.
-    pub(super) fn leave(
+    pub(super) fn remove_own_journal(
         &self,
         root: &RootDirectory,
         remove: impl FnOnce() -> Result<(), SessionError>,
     ) -> Result<(), SessionError> {
-        self.end(root, || match remove() {
+        self.remove_with_directory(root, || match remove() {
             // The session that closes the transfer removes all journals.
             Err(_) if self.names().is_ok_and(|names| names.is_empty()) => Ok(()),
             removed => removed,
@@ -94,7 +94,7 @@ impl SiblingJournals {
     }
 
     /// Removes journals, and the directory after the last of them.
-    fn end(
+    fn remove_with_directory(
         &self,
         root: &RootDirectory,
         take_away: impl FnOnce() -> Result<(), SessionError>,
@@ -103,7 +103,7 @@ impl SiblingJournals {
             .open_directory(&RelPath::root())
             .map_err(SessionError::local("opening the destination's directory"))?;
         // Their removal would be the last change of that directory.
-        keep_times(held.as_fd(), || {
+        preserve_times(held.as_fd(), || {
             take_away()?;
             // Journals of other sessions keep it.
             let path = self.journal_path.rsplit('/').next().unwrap_or_default();
@@ -120,7 +120,7 @@ impl SiblingJournals {
     }
 }
 
-/// The records of the journals, up to the call of [`SiblingJournals::recorded`] or later.
+/// The records of the journals, up to the call of [`SiblingJournals::read_records`] or later.
 pub(super) struct SiblingRecords<'a>(&'a SiblingJournals);
 
 impl SiblingRecords<'_> {
@@ -136,11 +136,14 @@ impl SiblingRecords<'_> {
     }
 
     /// Returns the ranges of a large file's present version, from all journals.
-    pub(super) fn held(&self, directory: &RelPath, entry: &Entry, temporary: &[u8]) -> RangeSet {
+    pub(super) fn held_ranges(&self, directory: &RelPath, entry: &Entry, temporary: &[u8]) -> RangeSet {
         let mut held = RangeSet::new();
         let journals = self.0.journals();
-        for partial in journals.values().flat_map(|journal| journal.partials_at(temporary)) {
-            if partial.directory == *directory && partial.name == entry.name && is_of(partial, entry) {
+        for partial in journals.values().flat_map(|journal| journal.partials_named(temporary)) {
+            if partial.directory == *directory
+                && partial.name == entry.name
+                && is_same_version(partial, entry)
+            {
                 for range in partial.held.iter() {
                     held.cover(range);
                 }

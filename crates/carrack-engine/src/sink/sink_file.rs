@@ -35,7 +35,7 @@ pub(super) struct FileRecord {
 
 impl FileRecord {
     /// Returns true if the journal has it.
-    pub(super) fn is_begun(&self) -> bool {
+    pub(super) fn is_in_journal(&self) -> bool {
         self.is_begun.load(Relaxed)
     }
 }
@@ -73,7 +73,7 @@ impl CheckedObject {
     }
 
     /// The ID in its ack.
-    pub(super) fn object(&self) -> u64 {
+    pub(super) fn object_id(&self) -> u64 {
         self.incoming.header.object.0
     }
 }
@@ -101,7 +101,7 @@ pub(super) struct SinkFile {
 impl SinkFile {
     /// Creates the file from the table of an open-file message; `part` is the range of a partial transfer.
     /// Touches no storage.
-    pub(super) fn announced(
+    pub(super) fn from_announcement(
         message: &OpenFileMessage,
         number: u64,
         part: Option<PartialCopyRange>,
@@ -113,9 +113,9 @@ impl SinkFile {
         if entry.size() == 0 || entry.extras.as_ref().is_some_and(|extras| extras.same_as.is_some()) {
             return Err(SessionError::Protocol("an empty file or a link announced as a large file".into()));
         }
-        let portion = RangesToReceive::announced(message, entry.size(), part)?;
+        let portion = RangesToReceive::from_announcement(message, entry.size(), part)?;
         let is_plain = message.coming.is_none() && !message.goes_on && portion.is_everything();
-        if FileId(message.id).is_by_itself() && !is_plain {
+        if FileId(message.id).is_inline_announced() && !is_plain {
             return Err(SessionError::Protocol("a file by itself of which not all comes".into()));
         }
         Ok(SinkFile {
@@ -138,35 +138,38 @@ impl SinkFile {
     }
 
     /// Resumes the file with the record of an earlier session.
-    pub(super) fn going_on(mut self, past: PartialFile) -> Result<SinkFile, FileDigestError> {
+    pub(super) fn resumed_from(mut self, past: PartialFile) -> Result<SinkFile, FileDigestError> {
         assert!(self.growing.get().is_none(), "what is held of a file is known before it is created");
         self.integrity.add_subtrees(&past.subtrees)?;
         self.number = past.number;
         self.record.is_begun.store(true, Relaxed);
-        self.portion.go_on(past);
+        self.portion.resume_from(past);
         Ok(self)
     }
 
     /// Sets the ranges that arrive in this session, as several sessions carry the transfer.
-    pub(super) fn sharing(mut self, coming: Option<&RangesToSend>) -> Result<SinkFile, SessionError> {
+    pub(super) fn with_session_ranges(
+        mut self,
+        coming: Option<&RangesToSend>,
+    ) -> Result<SinkFile, SessionError> {
         assert!(self.growing.get().is_none(), "the ranges of a file are known before it is created");
-        coming.map_or(Ok(()), |coming| self.portion.share(coming))?;
+        coming.map_or(Ok(()), |coming| self.portion.set_session_ranges(coming))?;
         Ok(self)
     }
 
     /// Returns true if it is an inline-announced file, which gets its name as soon as it is complete, without
     /// a message.
-    pub(super) fn is_by_itself(&self) -> bool {
-        FileId(self.id).is_by_itself()
+    pub(super) fn is_inline_announced(&self) -> bool {
+        FileId(self.id).is_inline_announced()
     }
 
     /// Returns its intended striping.
-    pub(super) fn stripe(&self, choice: &StripeChoice) -> RequestedLayout {
+    pub(super) fn requested_layout(&self, choice: &StripeChoice) -> RequestedLayout {
         stripe_for(choice, self.stripes.as_ref(), self.entry.size())
     }
 
     /// Returns the file under its temporary name, which the first caller creates with `create`.
-    pub(super) fn growing(
+    pub(super) fn get_or_create(
         &self,
         create: impl FnOnce() -> Result<UncommittedFile, SinkError>,
     ) -> Result<&UncommittedFile, &SinkError> {
@@ -174,7 +177,7 @@ impl SinkFile {
     }
 
     /// The file under its temporary name, if it was created.
-    pub(super) fn grown(&self) -> Option<&UncommittedFile> {
+    pub(super) fn uncommitted_file(&self) -> Option<&UncommittedFile> {
         self.growing.get().and_then(|growing| growing.as_ref().ok())
     }
 
@@ -200,23 +203,23 @@ impl SinkFile {
     }
 
     /// Returns true if the journal has it.
-    pub(super) fn is_begun(&self) -> bool {
-        self.record.is_begun()
+    pub(super) fn is_in_journal(&self) -> bool {
+        self.record.is_in_journal()
     }
 
     /// Notes that the journal has it: the temporary file is kept for a later session.
-    pub(super) fn is_recorded(&self) {
-        assert!(self.grown().is_some(), "what is recorded of a file was written to it");
+    pub(super) fn mark_recorded(&self) {
+        assert!(self.uncommitted_file().is_some(), "what is recorded of a file was written to it");
         self.record.is_begun.store(true, Relaxed);
-        if let Some(growing) = self.grown() {
-            growing.keep(true);
+        if let Some(growing) = self.uncommitted_file() {
+            growing.set_kept(true);
         }
     }
 
     /// Lets the temporary file be removed.
-    pub(super) fn forsake(&self) {
-        if let Some(growing) = self.grown() {
-            growing.keep(false);
+    pub(super) fn allow_removal(&self) {
+        if let Some(growing) = self.uncommitted_file() {
+            growing.set_kept(false);
         }
     }
 }
@@ -243,8 +246,8 @@ pub(super) mod tests {
     /// An open-file message of the file `d/f` of `size` bytes.
     pub(in crate::sink) fn message(id: u64, size: u64) -> OpenFileMessage {
         let mut table = Vec::new();
-        EntryTableEncoder::new(&mut table).section(&RelPath::new(b"d").unwrap(), None);
-        EntryTableEncoder::new(&mut table).regular(b"f", size, &Metadata::default(), 0, None);
+        EntryTableEncoder::new(&mut table).begin_section(&RelPath::new(b"d").unwrap(), None);
+        EntryTableEncoder::new(&mut table).add_regular(b"f", size, &Metadata::default(), 0, None);
         OpenFileMessage { id, table, ..OpenFileMessage::default() }
     }
 
@@ -266,30 +269,38 @@ pub(super) mod tests {
     #[test]
     fn a_file_by_itself_comes_whole() {
         let id = FileId::FIRST_BY_ITSELF.0;
-        let file = SinkFile::announced(&message(id, 100), 1, None).unwrap();
-        assert!(file.is_by_itself() && !file.is_begun() && file.grown().is_none());
+        let file = SinkFile::from_announcement(&message(id, 100), 1, None).unwrap();
+        assert!(file.is_inline_announced() && !file.is_in_journal() && file.uncommitted_file().is_none());
         assert_eq!(file.directory(), &RelPath::new(b"d").unwrap());
         let goes_on = OpenFileMessage { goes_on: true, ..message(id, 100) };
         let has_holes = OpenFileMessage { holes: vec![10, 20], ..message(id, 100) };
         let is_shared = OpenFileMessage { coming: Some(RangesToSend::default()), ..message(id, 100) };
         for partial in [&goes_on, &has_holes, &is_shared] {
-            assert!(SinkFile::announced(partial, 1, None).is_err());
-            assert!(SinkFile::announced(&OpenFileMessage { id: 1, ..partial.clone() }, 1, None).is_ok());
+            assert!(SinkFile::from_announcement(partial, 1, None).is_err());
+            assert!(
+                SinkFile::from_announcement(&OpenFileMessage { id: 1, ..partial.clone() }, 1, None).is_ok()
+            );
         }
-        assert!(SinkFile::announced(&message(1, 0), 1, None).is_err(), "an empty file is no large file");
+        assert!(
+            SinkFile::from_announcement(&message(1, 0), 1, None).is_err(),
+            "an empty file is no large file"
+        );
     }
 
     #[test]
     fn a_file_is_created_once() {
-        let file = SinkFile::announced(&message(1, 100), 1, None).unwrap();
-        assert!(file.growing(|| Err(SinkError::Vanished)).is_err());
-        assert!(file.growing(|| panic!("what failed is not tried again")).is_err() && file.grown().is_none());
+        let file = SinkFile::from_announcement(&message(1, 100), 1, None).unwrap();
+        assert!(file.get_or_create(|| Err(SinkError::Vanished)).is_err());
+        assert!(
+            file.get_or_create(|| panic!("what failed is not tried again")).is_err()
+                && file.uncommitted_file().is_none()
+        );
     }
 
     #[test]
     fn versions_have_names_of_their_own() {
         let [one, same, other] = [100, 100, 101]
-            .map(|size| version_of(&SinkFile::announced(&message(1, size), 1, None).unwrap().entry));
+            .map(|size| version_of(&SinkFile::from_announcement(&message(1, size), 1, None).unwrap().entry));
         assert!(one == same && one != other);
     }
 
@@ -298,6 +309,6 @@ pub(super) mod tests {
         let pool = SlotPool::new(1 << 16, 4096).unwrap();
         let object = incoming(&pool, 1, ByteRange::new(0, 100));
         let checked = CheckedObject::new(object, ByteRange::new(0, 60), Vec::new());
-        assert_eq!((checked.content().len(), checked.object()), (60, 1));
+        assert_eq!((checked.content().len(), checked.object_id()), (60, 1));
     }
 }

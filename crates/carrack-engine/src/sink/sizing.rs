@@ -42,13 +42,14 @@ impl SinkSizing {
         assert!(lane_count > 0 && io_threads > 0, "a session has a lane and an I/O thread");
         assert!(io_threads <= io_threads_most, "the tuner begins with no more threads than it may come to");
         SinkSizing {
-            scheduling: settings.scheduling.of_lane(lane_count),
+            scheduling: settings.scheduling.per_lane(lane_count),
             limits: settings.limits(),
             lane_count,
             io_threads,
             io_threads_most,
             streams: StreamCount::new(spec.streams, lane_count as u16, settings.tunes),
-            writes_in_turn: storage.own().own_target().medium != TargetAttachmentKind::Network,
+            writes_in_turn: storage.destination_file_system().own_target().medium
+                != TargetAttachmentKind::Network,
             is_sorting,
         }
     }

@@ -27,12 +27,12 @@ const BACK_AT_A_TIME: usize = STAGING_SLOTS / 2;
 impl LaneWaitingObjects for SinkLane<'_> {
     type Place = TargetId;
 
-    fn moved(&self) -> LaneByteFlow {
-        self.queue.moved()
+    fn byte_flow(&self) -> LaneByteFlow {
+        self.queue.byte_flow()
     }
 
     /// The source waits for credits: there are as many as slots, and the objects that wait here hold them.
-    fn held_back(&self) -> f64 {
+    fn waiting_thread_fraction(&self) -> f64 {
         let credits = self.pool.slot_count();
         let taken = self.queue.object_count();
         f64::from(u8::from(credits.saturating_sub(taken) * FREE_PART < credits))
@@ -53,27 +53,27 @@ impl LaneWaitingObjects for SinkLane<'_> {
 
     /// The source gets its credit back.
     fn set_aside(&self, _place: TargetId, object: ObjectId) {
-        self.answer(object.0, ObjectOutcome::SetAside);
+        self.add_ack(object.0, ObjectOutcome::SetAside);
     }
 
     fn has_room(&self, place: TargetId) -> bool {
         self.queue.waiting_for(place) < BACK_AT_A_TIME
     }
 
-    fn departs(&self, _place: TargetId) {}
+    fn count_returning(&self, _place: TargetId) {}
 
-    fn bring_back(&self, place: TargetId, header: FrameHeader, slot: Slot) -> Result<(), SessionError> {
-        self.queue.bring_back(place, IncomingObject { header, slot });
+    fn requeue_first(&self, place: TargetId, header: FrameHeader, slot: Slot) -> Result<(), SessionError> {
+        self.queue.requeue_first(place, IncomingObject { header, slot });
         Ok(())
     }
 
-    fn lost(&self, object: ObjectId) {
-        self.answer(object.0, ObjectOutcome::Corrupt);
+    fn handle_lost_object(&self, object: ObjectId) {
+        self.add_ack(object.0, ObjectOutcome::Corrupt);
     }
 
-    fn opened(&self, _is_open: bool) {}
+    fn set_spilling(&self, _is_open: bool) {}
 
-    fn words(&self, verdict: SpillVerdict) -> &'static str {
+    fn verdict_text(&self, verdict: SpillVerdict) -> &'static str {
         match verdict {
             SpillVerdict::Unneeded => "objects are written again as usual",
             SpillVerdict::Spill => "less is written than usual and slots are full: receiving on into it",
@@ -85,8 +85,8 @@ impl LaneWaitingObjects for SinkLane<'_> {
         }
     }
 
-    fn tell(&self, text: String) {
-        self.sink.reporting.tell(text);
+    fn report_text(&self, text: String) {
+        self.sink.reporting.add_notice(text);
     }
 
     fn raise(&self, error: SessionError) {

@@ -9,7 +9,8 @@ use std::os::fd::BorrowedFd;
 
 use carrack_model::{Metadata, SyncRules};
 use carrack_storage::{
-    ExistingEntry, MetadataToSet, SinkError, digest_of, dress_file, dress_special, look_at,
+    ExistingEntry, MetadataToSet, SinkError, digest_of, read_existing_entry, set_file_metadata,
+    set_special_metadata,
 };
 use carrack_wire::EntryTableItem;
 
@@ -40,12 +41,12 @@ impl<'a> SyncComparer<'a> {
     pub(super) fn compare(&self, held: BorrowedFd<'_>, entry: &EntryTableItem<'_>) -> SyncVerdict {
         let sync = self.sync;
         // An entry that can't be examined fails when it is written.
-        let Ok(present) = look_at(held, entry.name) else { return SyncVerdict::Wanted };
+        let Ok(present) = read_existing_entry(held, entry.name) else { return SyncVerdict::Wanted };
         match present {
             None if sync.existing => SyncVerdict::Left,
             None => SyncVerdict::Wanted,
             Some(_) if sync.ignore_existing => SyncVerdict::Left,
-            Some(_) if is_another_name(entry) => SyncVerdict::Wanted,
+            Some(_) if is_hard_link(entry) => SyncVerdict::Wanted,
             Some(ExistingEntry::File { size, metadata, owner }) if entry.is_regular() => {
                 self.compare_file(held, entry, (size, metadata, owner))
             }
@@ -57,7 +58,7 @@ impl<'a> SyncComparer<'a> {
             }
             Some(ExistingEntry::Special { special, metadata, owner }) if entry.special == Some(special) => {
                 self.complete(held, entry, (metadata, owner), |dress| {
-                    dress_special(held, entry.name, &special, dress)
+                    set_special_metadata(held, entry.name, &special, dress)
                 })
             }
             Some(_) => SyncVerdict::Wanted,
@@ -79,7 +80,7 @@ impl<'a> SyncComparer<'a> {
         if !is_equal {
             return SyncVerdict::Wanted;
         }
-        self.complete(held, entry, (found, owner), |dress| dress_file(held, entry.name, &dress))
+        self.complete(held, entry, (found, owner), |dress| set_file_metadata(held, entry.name, &dress))
     }
 
     fn has_time(&self, held: BorrowedFd<'_>, entry: &EntryTableItem<'_>, found: &Metadata) -> bool {
@@ -94,7 +95,7 @@ impl<'a> SyncComparer<'a> {
         (found, owner): (Metadata, (u32, u32)),
         dress: impl FnOnce(MetadataToSet<'_>) -> Result<(), SinkError>,
     ) -> SyncVerdict {
-        let wanted = self.wanted(&found, owner, entry);
+        let wanted = self.wanted_metadata(&found, owner, entry);
         let is_same =
             wanted.mode == found.mode && self.sink.attributes.times.is_same(wanted.mtime, found.mtime, held);
         if is_same && !self.lacks_extras(held, entry, owner) {
@@ -104,21 +105,21 @@ impl<'a> SyncComparer<'a> {
         // The mode of the existing entry stays, unless it would give its rights to another user.
         let is_owned = extras.is_some_and(|extras| extras.user.is_some() || extras.group.is_some());
         let lasting = if self.sink.attributes.keeper.policy().perms || is_owned { 0 } else { SPECIAL_MODES };
-        let lacking = MetadataToSet { lasting, ..self.sink.attributes.dress(&wanted, extras) };
+        let lacking = MetadataToSet { lasting, ..self.sink.attributes.metadata_to_set(&wanted, extras) };
         // Metadata that can't be set this way is set on a new entry; a dry run reports the entry as wanted.
         let is_set = !self.sink.spec.dry_run && dress(lacking).is_ok();
         if is_set { SyncVerdict::Left } else { SyncVerdict::Wanted }
     }
 
     /// Returns the mode and time that the entry gets: those that are not kept stay as they are.
-    fn wanted(&self, found: &Metadata, owner: (u32, u32), entry: &EntryTableItem<'_>) -> Metadata {
+    fn wanted_metadata(&self, found: &Metadata, owner: (u32, u32), entry: &EntryTableItem<'_>) -> Metadata {
         let keeper = &self.sink.attributes.keeper;
         let told = self.sink.attributes.allowed(entry.metadata);
         let policy = keeper.policy();
         let extras = entry.extras.as_deref();
-        let set_ids = keeper.set_ids(extras, owner, told.mode);
+        let set_ids = keeper.allowed_set_id_bits(extras, owner, told.mode);
         // The set-ID bits of the existing entry belong to its owner and group.
-        let gets_others = extras.is_some_and(|extras| keeper.would_own(extras, owner));
+        let gets_others = extras.is_some_and(|extras| keeper.would_change_owner(extras, owner));
         Metadata {
             mode: match (policy.perms, gets_others) {
                 (true, _) => told.mode & (!SPECIAL_MODES | set_ids),
@@ -142,7 +143,12 @@ impl<'a> SyncComparer<'a> {
             if self.sink.spec.dry_run {
                 return SyncVerdict::Wanted;
             }
-            self.sink.attributes.keeper.dress_link(extras, held, entry.name, &self.sink.destination.scratch);
+            self.sink.attributes.keeper.set_link_attributes(
+                extras,
+                held,
+                entry.name,
+                &self.sink.destination.scratch,
+            );
         }
         SyncVerdict::Left
     }
@@ -151,9 +157,9 @@ impl<'a> SyncComparer<'a> {
     fn lacks_extras(&self, held: BorrowedFd<'_>, entry: &EntryTableItem<'_>, owner: (u32, u32)) -> bool {
         let keeper = &self.sink.attributes.keeper;
         entry.extras.as_deref().is_some_and(|extras| {
-            keeper.would_own(extras, owner)
-                || keeper.would_change(extras, held, entry.name, owner)
-                || keeper.would_flag(extras, held, entry.name)
+            keeper.would_change_owner(extras, owner)
+                || keeper.would_change_attributes(extras, held, entry.name, owner)
+                || keeper.would_change_flags(extras, held, entry.name)
         })
     }
 }
@@ -165,6 +171,6 @@ fn has_contents(held: BorrowedFd<'_>, entry: &EntryTableItem<'_>) -> bool {
 }
 
 /// Hard links are made at the end, in any case.
-fn is_another_name(entry: &EntryTableItem<'_>) -> bool {
+fn is_hard_link(entry: &EntryTableItem<'_>) -> bool {
     entry.extras.as_deref().is_some_and(|extras| extras.same_as.is_some())
 }

@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use carrack_model::{FailureKind, RelPath, escape, plain};
+use carrack_model::{FailureKind, RelPath, escape, text_without_errno};
 use carrack_storage::{
     FsyncMethod, RootDirectory, SinkError, device_of, read_back, sync_data, sync_directories, sync_file,
     sync_file_system,
@@ -52,12 +52,12 @@ impl FileSystemSyncer {
     }
 
     /// The unit in which contents become durable at the destination.
-    pub(super) fn durable(&self) -> FsyncMethod {
+    pub(super) fn fsync_method(&self) -> FsyncMethod {
         self.durable
     }
 
     /// The destination's directory, if it can be read.
-    pub(super) fn held(&self) -> Option<&OwnedFd> {
+    pub(super) fn destination_directory(&self) -> Option<&OwnedFd> {
         self.held.as_ref()
     }
 
@@ -65,7 +65,9 @@ impl FileSystemSyncer {
     pub(super) fn sync_large(&self, written: &WrittenFileRanges) -> Result<(), SessionError> {
         // A file with its final name was synced before.
         let open = written.file.as_ref().filter(|_| written.end.is_none());
-        let Some((file, growing)) = open.and_then(|file| Some((file, file.grown()?))) else { return Ok(()) };
+        let Some((file, growing)) = open.and_then(|file| Some((file, file.uncommitted_file()?))) else {
+            return Ok(());
+        };
         sync_data(growing.descriptor()).map_err(|error| self.broken_at(file, error))
     }
 
@@ -131,7 +133,7 @@ impl FileSystemSyncer {
         buffer: &mut [u8],
         offset: u64,
     ) -> Result<usize, SessionError> {
-        let Some(growing) = file.grown() else { return Err(SessionError::Internal) };
+        let Some(growing) = file.uncommitted_file() else { return Err(SessionError::Internal) };
         let len = buffer.len();
         let count =
             read_back(growing.descriptor(), buffer, offset).map_err(|error| self.broken_at(file, error))?;
@@ -141,7 +143,7 @@ impl FileSystemSyncer {
 
     fn broken_at(&self, file: &SinkFile, error: SinkError) -> SessionError {
         let (path, detail) =
-            (escape(&self.root.full_path(file.directory(), &file.entry.name)), plain(&error));
+            (escape(&self.root.full_path(file.directory(), &file.entry.name)), text_without_errno(&error));
         match error.kind() {
             FailureKind::NoSpace => SessionError::NoSpace { path, detail },
             _ => SessionError::NotDurable { path, detail },
@@ -150,7 +152,7 @@ impl FileSystemSyncer {
 }
 
 fn broken(error: SinkError) -> SessionError {
-    let (path, detail) = ("the destination".into(), plain(&error));
+    let (path, detail) = ("the destination".into(), text_without_errno(&error));
     match error.kind() {
         FailureKind::NoSpace => SessionError::NoSpace { path, detail },
         _ => SessionError::NotDurable { path, detail },
@@ -165,10 +167,10 @@ mod tests {
     fn small_files_and_their_names_are_synced() {
         let dir = tempfile::tempdir().unwrap();
         let syncer = FileSystemSyncer::new(Arc::new(RootDirectory::open(dir.path()).unwrap()), true).unwrap();
-        assert!(syncer.held().is_some());
+        assert!(syncer.destination_directory().is_some());
         std::fs::write(dir.path().join("f"), "contents").unwrap();
         let mut places = UnsyncedSmallEntries::default();
-        places.enter(&RelPath::root());
+        places.add_directory(&RelPath::root());
         places.add_file(&RelPath::root(), b"f");
         syncer.sync_small(&places, || true).unwrap();
         syncer.sync_small(&places, || false).unwrap();

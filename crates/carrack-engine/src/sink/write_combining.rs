@@ -38,7 +38,7 @@ impl<T> WriteDelegationQueue<T> {
         room: usize,
         mut write: impl FnMut(T) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Some(item) = self.enter(item, room) else { return Ok(()) };
+        let Some(item) = self.claim_or_delegate(item, room) else { return Ok(()) };
         let mut turn = FileWriterTurn { line: self, is_over: false };
         let mut next = Some(item);
         while let Some(item) = next {
@@ -49,7 +49,7 @@ impl<T> WriteDelegationQueue<T> {
     }
 
     /// Returns the item if the caller writes now.
-    fn enter(&self, item: T, room: usize) -> Option<T> {
+    fn claim_or_delegate(&self, item: T, room: usize) -> Option<T> {
         let mut item = Some(item);
         let entered = self.state.take(|state| {
             if !state.is_writing {
@@ -76,7 +76,7 @@ struct FileWriterTurn<'a, T> {
 impl<T> FileWriterTurn<'_, T> {
     /// Returns the next item that was left to this thread. Without one the turn ends.
     fn next(&mut self) -> Option<T> {
-        let next = self.line.state.release(|state| {
+        let next = self.line.state.change_and_wake_one(|state| {
             assert!(state.is_writing, "nobody ends the turn of another thread");
             let next = state.waiting.pop_front();
             state.is_writing = next.is_some();
@@ -90,7 +90,7 @@ impl<T> FileWriterTurn<'_, T> {
 impl<T> Drop for FileWriterTurn<'_, T> {
     fn drop(&mut self) {
         if !self.is_over {
-            self.line.state.release(|state| state.is_writing = false);
+            self.line.state.change_and_wake_one(|state| state.is_writing = false);
         }
     }
 }

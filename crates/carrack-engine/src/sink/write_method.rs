@@ -31,7 +31,7 @@ pub(crate) struct SinkStorageFacts {
 
 impl SinkStorageFacts {
     /// Examines the directory that holds the destination or, if `is_destination`, is the destination.
-    pub(crate) fn look(
+    pub(crate) fn inspect(
         base: &PathBase,
         directory: BorrowedFd<'_>,
         is_destination: bool,
@@ -39,7 +39,7 @@ impl SinkStorageFacts {
     ) -> Result<SinkStorageFacts, SessionError> {
         let file_systems = settings.file_systems(base)?;
         let looking = SessionError::local("looking at the destination's storage");
-        let own = file_systems.of(directory).map_err(looking)?;
+        let own = file_systems.file_system_of(directory).map_err(looking)?;
         let mounts = if is_destination { file_systems.mounts_beneath(directory) } else { 0 };
         // Objects that may lie on flash must wait in queues; memory never makes an object wait.
         let is_spilling =
@@ -74,7 +74,7 @@ impl SinkStorageFacts {
     }
 
     /// The file system of the destination itself.
-    pub(crate) fn own(&self) -> &MountedFileSystem {
+    pub(crate) fn destination_file_system(&self) -> &MountedFileSystem {
         &self.own
     }
 
@@ -84,20 +84,20 @@ impl SinkStorageFacts {
     }
 
     /// The specification of a file on `file_system`.
-    pub(crate) fn growing<'a>(
+    pub(crate) fn new_file_spec<'a>(
         &self,
         file_system: &'a MountedFileSystem,
         size: u64,
         stripe: &'a RequestedLayout,
     ) -> NewLargeFileSpec<'a> {
         assert!(size > 0, "an empty file is no large file");
-        NewLargeFileSpec { size, file_system, stripe, io: self.io(file_system), part_offset: None }
+        NewLargeFileSpec { size, file_system, stripe, io: self.io_method(file_system), part_offset: None }
     }
 
     /// Returns the I/O method. With several targets a write must take the storage's service time, by which
     /// targets are chosen. Local file systems take direct writes well; on others these may be many times
     /// slower than their clients' writes through the page cache.
-    fn io(&self, file_system: &MountedFileSystem) -> WriteIoMethod {
+    fn io_method(&self, file_system: &MountedFileSystem) -> WriteIoMethod {
         let medium = file_system.own_target().medium;
         match self.io {
             SinkIoMethod::Buffered => WriteIoMethod::Cached,
@@ -112,13 +112,13 @@ impl SinkStorageFacts {
     }
 
     /// Returns a message to the user about the I/O method: once, and only if it was decided here.
-    pub(crate) fn io_news(&self, io: WriteIoMethod) -> Option<String> {
+    pub(crate) fn take_io_method_notice(&self, io: WriteIoMethod) -> Option<String> {
         let is_first = !self.io_told.swap(true, Relaxed);
         (is_first && io != WriteIoMethod::Cached).then(|| format!("large files are written {}", io.name()))
     }
 
     /// Returns a message to the user about a striping that is not possible: once.
-    pub(crate) fn refusal_news(&self, why: &str) -> Option<String> {
+    pub(crate) fn take_striping_notice(&self, why: &str) -> Option<String> {
         let is_first = !self.refusal_told.swap(true, Relaxed);
         is_first.then(|| {
             format!("files can't be striped as --stripe says, and get their directory's default: {why}")

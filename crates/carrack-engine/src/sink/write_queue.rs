@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use carrack_layout::StorageTarget;
 use carrack_machine::{ConditionWaitAttempt, FifoConditionLock, FifoMonitorClosed};
 use carrack_model::{SchedulingOptions, TargetId, TargetReport};
-use carrack_plan::{IoQueueArrivalPattern, StorageRequestTiming, TargetQueues, TargetState, policy};
+use carrack_plan::{IoQueueArrivalPattern, StorageRequestTiming, TargetQueues, TargetState, create_policy};
 use carrack_transport::{IncomingObject, ReceiveEndpoint};
 use carrack_wire::message::{KnobsMessage, OfferedEntriesMessage, PruneMessage};
 
@@ -79,10 +79,10 @@ impl WriteQueue {
         let used = sizing.streams.used(stream_count * lane_count).div_ceil(lane_count);
         let most = sizing.io_threads_most.div_ceil(lane_count).max(wanted);
         let limits = sizing.limits.clone();
-        let pass = share.map(|share| share.pass(wanted, limits.began));
+        let pass = share.map(|share| share.lane_grants(wanted, limits.began));
         let mut inbox =
             WriteQueueState::new(sizing.scheduling, limits, wanted, sizing.is_sorting, pass.clone());
-        inbox.add_target(storage.own().own_target());
+        inbox.add_target(storage.destination_file_system().own_target());
         let inbox = Arc::new(FifoConditionLock::new(inbox));
         if let Some(pass) = pass {
             pass.join(&inbox);
@@ -107,27 +107,30 @@ impl WriteQueue {
 
     /// I/O threads that are at work.
     pub(super) fn writer_count(&self) -> usize {
-        self.writers.open_to()
+        self.writers.allowed_thread_count()
     }
 
     /// Applies the tuner's numbers of streams and writers of all lanes.
-    pub(super) fn turn(&self, sizing: &SinkSizing, knobs: KnobsMessage) {
+    pub(super) fn apply_knobs(&self, sizing: &SinkSizing, knobs: KnobsMessage) {
         let streams = (knobs.streams as usize).div_ceil(sizing.lane_count).min(self.stream_count);
         let writers = (knobs.writers as usize).div_ceil(sizing.lane_count);
         let threads = sizing.threads_for(streams, writers);
         self.writers.set(threads.min(self.thread_count));
-        assert!(self.writers.open_to() <= self.thread_count, "no more threads write than there are");
-        self.inbox.release_many(threads, |inbox| inbox.set_writers(writers));
+        assert!(
+            self.writers.allowed_thread_count() <= self.thread_count,
+            "no more threads write than there are"
+        );
+        self.inbox.change_and_wake_many(threads, |inbox| inbox.set_writers(writers));
     }
 
     /// Blocks the I/O thread `number`, counted from 0, while it is not to work.
-    pub(super) fn pass(&self, number: usize) {
+    pub(super) fn await_turn(&self, number: usize) {
         assert!(number < self.thread_count, "I/O threads are numbered from 0");
         self.writers.pass(number);
     }
 
-    /// Waits for the next task. The caller reports its end by [`done`](Self::done), unless it is a
-    /// connection.
+    /// Waits for the next task. The caller reports its end by [`finish_task`](Self::finish_task), unless it
+    /// is a connection.
     pub(super) fn take(&self) -> Result<SinkIoTask, FifoMonitorClosed> {
         self.inbox.take_timed(WriteQueueState::take)
     }
@@ -138,32 +141,32 @@ impl WriteQueue {
     }
 
     /// Ends a task other than a connection.
-    pub(super) fn done(&self) {
-        self.inbox.release(WriteQueueState::done);
+    pub(super) fn finish_task(&self) {
+        self.inbox.change_and_wake_one(WriteQueueState::finish_task);
     }
 
     /// Adds the beginning or end of a file, or of more.
-    pub(super) fn push_end(&self, task: SinkIoTask) {
+    pub(super) fn push_file_task(&self, task: SinkIoTask) {
         let is_end = !matches!(task, SinkIoTask::Store(..) | SinkIoTask::Stream(_));
         assert!(is_end, "objects and streams have queues of their own");
-        self.inbox.release(|inbox| inbox.ends.push_back(task));
+        self.inbox.change_and_wake_one(|inbox| inbox.ends.push_back(task));
     }
 
     /// Adds a data connection with data.
     pub(super) fn push_stream(&self, endpoint: Box<dyn ReceiveEndpoint>) {
-        self.inbox.release(|inbox| inbox.streams.push_back(endpoint));
+        self.inbox.change_and_wake_one(|inbox| inbox.streams.push_back(endpoint));
     }
 
     /// Adds an object to the queue of its target.
     pub(super) fn push_object(&self, target: TargetId, incoming: IncomingObject) {
         self.queued_bytes.fetch_add(incoming.header.body_len.into(), Relaxed);
-        self.inbox.release(|inbox| inbox.push_object(target, incoming));
+        self.inbox.change_and_wake_one(|inbox| inbox.push_object(target, incoming));
     }
 
     /// Ends an object of `bytes` bytes that was taken from this target's queue: it is stored, or will not be.
     /// The service time is passed if it is known.
-    pub(super) fn finished(&self, target: TargetId, service: Option<StorageRequestTiming>, bytes: u64) {
-        self.inbox.release(|inbox| inbox.finish_object(target, service));
+    pub(super) fn finish_object(&self, target: TargetId, service: Option<StorageRequestTiming>, bytes: u64) {
+        self.inbox.change_and_wake_one(|inbox| inbox.finish_object(target, service));
         // Ordered, so that the queued bytes of all objects that are counted as stored are seen here.
         let stored = self.stored_bytes.fetch_add(bytes, AcqRel) + bytes;
         assert!(stored <= self.queued_bytes.load(Relaxed), "no more is stored than was queued");
@@ -172,16 +175,16 @@ impl WriteQueue {
     /// Moves an object that was taken from the queue of `from` to that of another target.
     pub(super) fn move_object(&self, from: TargetId, to: TargetId, incoming: IncomingObject) {
         assert!(from != to, "an object that stays is not moved");
-        self.inbox.release_many(2, |inbox| {
+        self.inbox.change_and_wake_many(2, |inbox| {
             inbox.finish_object(from, None);
-            inbox.take_back(from, &incoming);
+            inbox.uncharge_object(from, &incoming);
             inbox.push_object(to, incoming);
         });
     }
 
     /// Takes back the charge of an object from this target's queue, which will be queued once more.
-    pub(super) fn take_back(&self, target: TargetId, incoming: &IncomingObject) {
-        self.inbox.with(|inbox| inbox.take_back(target, incoming));
+    pub(super) fn uncharge_object(&self, target: TargetId, incoming: &IncomingObject) {
+        self.inbox.with(|inbox| inbox.uncharge_object(target, incoming));
     }
 
     /// Takes the youngest object of the target with the longest queue, if more than `kept` wait there, and it
@@ -196,29 +199,29 @@ impl WriteQueue {
 
     /// Returns the object of [`take_youngest`](Self::take_youngest) to the end of its queue.
     pub(super) fn put_back(&self, target: TargetId, incoming: IncomingObject) {
-        self.inbox.release(|inbox| inbox.push_object(target, incoming));
+        self.inbox.change_and_wake_one(|inbox| inbox.push_object(target, incoming));
     }
 
     /// Returns the object of [`take_youngest`](Self::take_youngest) to the head of its queue.
-    pub(super) fn bring_back(&self, target: TargetId, incoming: IncomingObject) {
+    pub(super) fn requeue_first(&self, target: TargetId, incoming: IncomingObject) {
         let bytes = incoming.header.body_len.into();
-        self.inbox.release(|inbox| inbox.objects.push_front(target, bytes, incoming));
+        self.inbox.change_and_wake_one(|inbox| inbox.objects.push_front(target, bytes, incoming));
     }
 
     /// Adds targets.
-    pub(super) fn learn(&self, storage: &SinkStorageFacts, targets: &[TargetId]) {
+    pub(super) fn add_targets(&self, storage: &SinkStorageFacts, targets: &[TargetId]) {
         for &id in targets {
             if self.inbox.with(|inbox| inbox.known.contains(&id)) {
                 continue;
             }
             if let Some(target) = storage.file_systems().target(id) {
-                self.inbox.release(|inbox| inbox.add_target(&target));
+                self.inbox.change_and_wake_one(|inbox| inbox.add_target(&target));
             }
         }
     }
 
     /// Bytes added to the queues of targets, and bytes stored from there.
-    pub(super) fn moved(&self) -> LaneByteFlow {
+    pub(super) fn byte_flow(&self) -> LaneByteFlow {
         LaneByteFlow { came: self.queued_bytes.load(Relaxed), went: self.stored_bytes.load(Relaxed) }
     }
 
@@ -278,7 +281,7 @@ impl GrantClientTargetQueues for FifoConditionLock<WriteQueueState> {
     }
 
     fn wake(&self) {
-        self.release_many(usize::MAX, |_| ());
+        self.change_and_wake_many(usize::MAX, |_| ());
     }
 }
 
@@ -293,14 +296,14 @@ impl WriteQueueState {
     ) -> WriteQueueState {
         let mut objects = TargetQueues::default();
         if is_sorting {
-            let chosen = policy(&scheduling.policy, io_threads, IoQueueArrivalPattern::Arriving);
+            let chosen = create_policy(&scheduling.policy, io_threads, IoQueueArrivalPattern::Arriving);
             objects = TargetQueues::new(match &pass {
-                Some(pass) => pass.guard(chosen),
+                Some(pass) => pass.gate_policy(chosen),
                 None => chosen,
             });
         }
         // A source obeys the rate limit of the session, unless it is a client that a daemon limits.
-        objects.keep_to(limits.rates);
+        objects.set_rate_limits(limits.rates);
         WriteQueueState {
             ends: VecDeque::new(),
             objects,
@@ -318,7 +321,7 @@ impl WriteQueueState {
     fn add_target(&mut self, target: &StorageTarget) {
         self.known.insert(target.id);
         if let Some(pass) = &self.pass {
-            pass.learn(target);
+            pass.add_target(target);
         }
         self.objects.set_depth(target.id, depth_of_queue(target, self.in_flight_max));
     }
@@ -370,7 +373,7 @@ impl WriteQueueState {
     }
 
     /// Ends a task other than a connection.
-    fn done(&mut self) {
+    fn finish_task(&mut self) {
         assert!(self.storing > 0, "what is done was taken before");
         self.storing -= 1;
     }
@@ -388,11 +391,11 @@ impl WriteQueueState {
 
     /// Ends an object that was taken, with its service time if known.
     fn finish_object(&mut self, target: TargetId, service: Option<StorageRequestTiming>) {
-        self.objects.finished(target, service, self.began.elapsed());
+        self.objects.finish_service(target, service, self.began.elapsed());
     }
 
     /// Takes back the charge of an object from this target's queue, which will be queued once more.
-    fn take_back(&mut self, target: TargetId, incoming: &IncomingObject) {
+    fn uncharge_object(&mut self, target: TargetId, incoming: &IncomingObject) {
         self.objects.uncharge(target, incoming.header.body_len.into());
     }
 }
@@ -424,7 +427,7 @@ mod tests {
         let (_sender, receiver) = loopback_pair().unwrap();
         inbox.streams.push_back(Box::new(receiver));
         assert!(matches!(inbox.take(), ConditionWaitAttempt::Done(SinkIoTask::Stream(_))));
-        inbox.done();
+        inbox.finish_task();
         assert!(matches!(inbox.take(), ConditionWaitAttempt::Done(SinkIoTask::Settle(2))));
         inbox.ends.push_back(SinkIoTask::Settle(3));
         inbox.set_writers(3);
@@ -474,13 +477,13 @@ mod tests {
         let (target, incoming) = take_object(&queue);
         assert_eq!((target, queue.waiting_count(), queue.object_count()), (ONE, 0, 1));
         queue.move_object(ONE, OTHER, incoming);
-        queue.done();
+        queue.finish_task();
         assert_eq!((queue.waiting_for(ONE), queue.waiting_for(OTHER)), (0, 1));
         let (target, incoming) = take_object(&queue);
         assert_eq!((target, incoming.header.object.0), (OTHER, 1));
-        queue.finished(OTHER, None, BYTES);
-        queue.done();
-        let LaneByteFlow { came, went } = queue.moved();
+        queue.finish_object(OTHER, None, BYTES);
+        queue.finish_task();
+        let LaneByteFlow { came, went } = queue.byte_flow();
         assert_eq!((came, went, queue.object_count()), (BYTES, BYTES, 0));
     }
 
@@ -492,9 +495,9 @@ mod tests {
         assert!(queue.take_youngest(0, |_| false).is_none(), "it is not fit");
         let (target, youngest) = queue.take_youngest(2, |_| true).unwrap();
         assert_eq!((target, youngest.header.object.0), (ONE, 3));
-        queue.bring_back(ONE, youngest);
+        queue.requeue_first(ONE, youngest);
         let order: Vec<u64> = (0..2).map(|_| take_object(&queue).1.header.object.0).collect();
-        assert_eq!((order, queue.moved().came), (vec![3, 1], 3 * BYTES), "what comes back came once");
+        assert_eq!((order, queue.byte_flow().came), (vec![3, 1], 3 * BYTES), "what comes back came once");
     }
 
     #[test]

@@ -6,8 +6,8 @@ use carrack_transport::{EndpointWaitLimit, IncomingObject, ReceiveEndpoint, Rece
 use carrack_wire::FrameKind;
 
 use super::bundle_unpacker::BundleUnpacker;
-use super::extraneous_entries::remove_rest;
-use super::finish::{finish, settle};
+use super::extraneous_entries::delete_extraneous_entries;
+use super::finish::{finish, finish_chunk};
 use super::lane::{SinkCommThreadRequest, SinkLane};
 use super::large_files::SinkLargeFileHandler;
 use super::object_writer::ObjectWriter;
@@ -26,13 +26,13 @@ pub(super) fn run(lane: &SinkLane<'_>, number: usize) {
         unpacker: BundleUnpacker::default(),
     };
     loop {
-        lane.queue.pass(number);
+        lane.queue.await_turn(number);
         let taken = lane.counters.time(ThreadActivity::Idle, || lane.queue.take());
         let Ok(task) = taken else { return };
         let is_storing = !matches!(task, SinkIoTask::Stream(_));
-        let done = writer.work(task);
+        let done = writer.run_task(task);
         if is_storing {
-            lane.queue.done();
+            lane.queue.finish_task();
         }
         if let Err(error) = done {
             lane.fault.raise(error, lane);
@@ -49,19 +49,21 @@ struct SinkWriter<'a> {
 }
 
 impl SinkWriter<'_> {
-    fn work(&mut self, task: SinkIoTask) -> Result<(), SessionError> {
+    fn run_task(&mut self, task: SinkIoTask) -> Result<(), SessionError> {
         let (lane, files) = (self.lane, self.files);
         match task {
-            SinkIoTask::Stream(endpoint) if lane.sink.sizing.is_sorting => self.sort(endpoint),
+            SinkIoTask::Stream(endpoint) if lane.sink.sizing.is_sorting => self.receive_and_queue(endpoint),
             SinkIoTask::Stream(endpoint) => self.drive(endpoint),
             SinkIoTask::Store(target, incoming) => self.store_queued(target, incoming),
-            SinkIoTask::Create(file) => lane.counters.busy(|| files.create(&file)),
-            SinkIoTask::Commit(file) => lane.counters.busy(|| files.commit(&file)),
-            SinkIoTask::Shelve(file) => lane.counters.busy(|| files.shelve(&file)),
-            SinkIoTask::Settle(number) => lane.counters.busy(|| settle(lane, number)),
-            SinkIoTask::Discard(file) => lane.counters.busy(|| files.discard(&file)),
-            SinkIoTask::Offer(offer) => lane.counters.busy(|| answer_offer(lane, &offer)),
-            SinkIoTask::Prune(prune) => lane.counters.busy(|| remove_rest(lane, &prune)),
+            SinkIoTask::Create(file) => lane.counters.run_as_storage_busy(|| files.create(&file)),
+            SinkIoTask::Commit(file) => lane.counters.run_as_storage_busy(|| files.commit(&file)),
+            SinkIoTask::Shelve(file) => lane.counters.run_as_storage_busy(|| files.finish_part(&file)),
+            SinkIoTask::Settle(number) => lane.counters.run_as_storage_busy(|| finish_chunk(lane, number)),
+            SinkIoTask::Discard(file) => lane.counters.run_as_storage_busy(|| files.discard(&file)),
+            SinkIoTask::Offer(offer) => lane.counters.run_as_storage_busy(|| answer_offer(lane, &offer)),
+            SinkIoTask::Prune(prune) => {
+                lane.counters.run_as_storage_busy(|| delete_extraneous_entries(lane, &prune))
+            }
             SinkIoTask::Finish { is_complete } => finish(lane, is_complete),
         }
     }
@@ -69,15 +71,15 @@ impl SinkWriter<'_> {
     /// Stores an object that waited for a target, or moves it to the queue of its file's present target.
     fn store_queued(&mut self, target: TargetId, incoming: IncomingObject) -> Result<(), SessionError> {
         let lane = self.lane;
-        if let Some(own) = lane.target_elsewhere(target, &incoming) {
+        if let Some(own) = lane.changed_target(target, &incoming) {
             lane.queue.move_object(target, own, incoming);
             return Ok(());
         }
         let bytes = incoming.header.body_len.into();
         let stored = self.store(incoming);
         let service = stored.as_ref().ok().copied().flatten();
-        lane.queue.finished(target, service.filter(|_| lane.sink.sizing.is_sorting), bytes);
-        lane.spills.iter().for_each(|spill| spill.went_on(1));
+        lane.queue.finish_object(target, service.filter(|_| lane.sink.sizing.is_sorting), bytes);
+        lane.spills.iter().for_each(|spill| spill.allow_read_back(1));
         stored.map(|_| ())
     }
 
@@ -102,13 +104,13 @@ impl SinkWriter<'_> {
                 }
             }
             while let Some(task) = lane.queue.take_beside_streams() {
-                self.work(task)?;
+                self.run_task(task)?;
             }
         }
     }
 
     /// Receives until the connection is idle, and adds objects to the queues of their targets (L8).
-    fn sort(&mut self, mut endpoint: Box<dyn ReceiveEndpoint>) -> Result<(), SessionError> {
+    fn receive_and_queue(&mut self, mut endpoint: Box<dyn ReceiveEndpoint>) -> Result<(), SessionError> {
         let lane = self.lane;
         loop {
             let received = lane
@@ -138,7 +140,7 @@ impl SinkWriter<'_> {
             return Err(SessionError::Protocol("an object in a dry run".into()));
         };
         let (objects, unpacker) = (self.objects, &mut self.unpacker);
-        lane.counters.busy(|| {
+        lane.counters.run_as_storage_busy(|| {
             lane.counters.time(ThreadActivity::Storage, || match incoming.header.kind {
                 FrameKind::Bundle if lane.sink.spec.part.is_some() => {
                     Err(SessionError::Protocol("whole files where a part of one is copied".into()))

@@ -61,14 +61,14 @@ pub(super) struct DeletionEvidence {
 
 impl DeletionEvidence {
     /// Returns true if a directory has not been reported, and the limit allows a report.
-    pub(super) fn is_to_be_told(&self, shown: &[u8]) -> bool {
+    pub(super) fn should_report(&self, shown: &[u8]) -> bool {
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.len() < TOLD_MAX && told.insert(shown.into())
     }
 }
 
 /// Returns the place of a destination directory beneath a root, if it belongs to that root.
-pub(super) fn beneath(root: &ScanRoot, path: &RelPath) -> Option<RelPath> {
+pub(super) fn path_beneath_root(root: &ScanRoot, path: &RelPath) -> Option<RelPath> {
     let ScanRootScope::Tree { sink } = &root.what else { return None };
     if sink.is_root() {
         return Some(path.clone());

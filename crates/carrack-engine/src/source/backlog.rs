@@ -17,7 +17,7 @@ pub(super) struct LaneBacklog {
 
 impl LaneBacklog {
     /// Adds one bundle or large file with its bytes of work.
-    pub(super) fn give(&self, work_bytes: u64) {
+    pub(super) fn add_item(&self, work_bytes: u64) {
         self.items.fetch_add(1, AcqRel);
         self.given_bytes.fetch_add(work_bytes, Relaxed);
     }
@@ -35,18 +35,18 @@ impl LaneBacklog {
     }
 
     /// Counts bytes that the kernel has taken.
-    pub(super) fn depart(&self, work_bytes: u64) {
+    pub(super) fn count_departed(&self, work_bytes: u64) {
         self.departed_bytes.fetch_add(work_bytes, Relaxed);
     }
 
     /// Counts departed bytes that must depart again. The call may come before those bytes are counted as
     /// departed. The sum is right a moment later.
-    pub(super) fn come_back(&self, work_bytes: u64) {
+    pub(super) fn count_returned(&self, work_bytes: u64) {
         self.departed_bytes.fetch_sub(work_bytes, Relaxed);
     }
 
     /// Counts bytes that the sink has answered.
-    pub(super) fn answer(&self, work_bytes: u64) {
+    pub(super) fn count_answered(&self, work_bytes: u64) {
         self.answered_bytes.fetch_add(work_bytes, Relaxed);
     }
 
@@ -69,7 +69,7 @@ impl LaneBacklog {
     }
 
     /// Bytes of work that the kernel has not taken.
-    pub(super) fn bytes_here(&self) -> u64 {
+    pub(super) fn bytes_before_kernel(&self) -> u64 {
         let departed = self.departed_bytes.load(Relaxed);
         self.bytes().min(self.given_bytes.load(Relaxed).saturating_sub(departed))
     }
@@ -82,34 +82,34 @@ mod tests {
     #[test]
     fn bytes_go_from_station_to_station() {
         let backlog = LaneBacklog::default();
-        backlog.give(100);
-        backlog.give(50);
-        assert_eq!((backlog.bytes(), backlog.bytes_here()), (150, 150));
-        backlog.depart(100);
-        assert_eq!((backlog.bytes(), backlog.bytes_here()), (150, 50));
-        backlog.come_back(100);
-        assert_eq!(backlog.bytes_here(), 150, "a damaged object departs again");
-        backlog.depart(100);
-        backlog.answer(100);
-        assert_eq!((backlog.bytes(), backlog.bytes_here(), backlog.answered_bytes()), (50, 50, 100));
+        backlog.add_item(100);
+        backlog.add_item(50);
+        assert_eq!((backlog.bytes(), backlog.bytes_before_kernel()), (150, 150));
+        backlog.count_departed(100);
+        assert_eq!((backlog.bytes(), backlog.bytes_before_kernel()), (150, 50));
+        backlog.count_returned(100);
+        assert_eq!(backlog.bytes_before_kernel(), 150, "a damaged object departs again");
+        backlog.count_departed(100);
+        backlog.count_answered(100);
+        assert_eq!((backlog.bytes(), backlog.bytes_before_kernel(), backlog.answered_bytes()), (50, 50, 100));
     }
 
     #[test]
     fn what_failed_is_no_work_when_no_item_is_left() {
         let backlog = LaneBacklog::default();
-        backlog.give(100);
+        backlog.add_item(100);
         backlog.split();
         assert!(!backlog.end_one());
         assert_eq!(backlog.bytes(), 100);
         assert!(backlog.end_one());
-        assert_eq!((backlog.item_count(), backlog.bytes(), backlog.bytes_here()), (0, 0, 0));
+        assert_eq!((backlog.item_count(), backlog.bytes(), backlog.bytes_before_kernel()), (0, 0, 0));
     }
 
     #[test]
     #[should_panic(expected = "ends once")]
     fn no_item_ends_twice() {
         let backlog = LaneBacklog::default();
-        backlog.give(1);
+        backlog.add_item(1);
         backlog.end_one();
         backlog.end_one();
     }

@@ -61,7 +61,7 @@ pub(super) fn fill(
         until: Instant::now() + FILL_MAX,
     };
     assert!(bundle.table_bytes <= filling.slot.len(), "a slot holds the table of a bundle");
-    let is_whole = bundle.sections.iter().all(|section| filling.section(section, table).is_continue());
+    let is_whole = bundle.sections.iter().all(|section| filling.add_section(section, table).is_continue());
     let (used, taken) = (filling.used, filling.taken);
     assert!(taken <= bundle.entry_count, "each entry of a bundle is handled once");
     assert!(used + table.len() <= slot.len(), "the table has the room that was planned for it");
@@ -85,28 +85,29 @@ struct BundleFilling<'a> {
 
 impl BundleFilling<'_> {
     /// Stops before an entry when time is up.
-    fn section(&mut self, section: &DirectorySection, table: &mut Vec<u8>) -> ControlFlow<()> {
+    fn add_section(&mut self, section: &DirectorySection, table: &mut Vec<u8>) -> ControlFlow<()> {
         if !section.entries.is_empty() {
-            self.goes_on()?;
+            self.check_time()?;
         }
         let directory = &section.directory;
         EntryTableEncoder::new(table)
-            .with(section.extras.as_deref())
-            .section(&directory.sink, section.metadata.as_ref());
+            .with_extras(section.extras.as_deref())
+            .begin_section(&directory.sink, section.metadata.as_ref());
         let has_files = section.entries.iter().any(|entry| matches!(entry.kind, EntryKind::Regular { .. }));
         let held = if has_files { Some(self.lane.source.tree.open_directory(directory)) } else { None };
-        let asks = held.as_ref().and_then(|held| held.as_ref().ok()).and_then(|held| self.asks_before(held));
+        let asks =
+            held.as_ref().and_then(|held| held.as_ref().ok()).and_then(|held| self.archive_file_system(held));
         for (index, entry) in section.entries.iter().enumerate() {
             if index > 0 {
-                self.goes_on()?;
+                self.check_time()?;
             }
             self.taken += 1;
             match (&entry.kind, &held) {
                 (EntryKind::Regular { .. }, _)
                     if entry.extras.as_deref().is_some_and(|extras| extras.same_as.is_some()) =>
                 {
-                    let mut writer = EntryTableEncoder::new(table).with(entry.extras.as_deref());
-                    writer.regular(&entry.name, 0, &entry.metadata, entry.identity, None);
+                    let mut writer = EntryTableEncoder::new(table).with_extras(entry.extras.as_deref());
+                    writer.add_regular(&entry.name, 0, &entry.metadata, entry.identity, None);
                 }
                 (EntryKind::Regular { .. }, Some(Ok(held)))
                     if asks.as_ref().is_some_and(|asks| {
@@ -116,9 +117,9 @@ impl BundleFilling<'_> {
                     self.lane.fail(self.lane.source.tree.released(directory, entry));
                 }
                 (EntryKind::Symlink { .. } | EntryKind::Special(_), _) => {
-                    EntryTableEncoder::new(table).with(entry.extras.as_deref()).whole(entry);
+                    EntryTableEncoder::new(table).with_extras(entry.extras.as_deref()).add_entry(entry);
                 }
-                (EntryKind::Regular { .. }, Some(Ok(held))) => self.file(directory, held, entry, table),
+                (EntryKind::Regular { .. }, Some(Ok(held))) => self.add_file(directory, held, entry, table),
                 (EntryKind::Regular { .. }, Some(Err(error))) => {
                     self.lane.fail_path(self.lane.source.tree.path(directory, entry), error.kind(), error);
                 }
@@ -129,7 +130,7 @@ impl BundleFilling<'_> {
         ControlFlow::Continue(())
     }
 
-    fn goes_on(&self) -> ControlFlow<()> {
+    fn check_time(&self) -> ControlFlow<()> {
         if self.taken > 0 && Instant::now() >= self.until {
             return ControlFlow::Break(());
         }
@@ -137,12 +138,12 @@ impl BundleFilling<'_> {
     }
 
     /// Returns the directory's file system if its files may be in an archive only, and must stay there.
-    fn asks_before(&self, held: &OwnedFd) -> Option<Arc<MountedFileSystem>> {
-        let file_system = self.lane.source.tree.file_systems.of(held.as_fd()).ok()?;
-        (file_system.may_release() && !self.lane.source.settings.recall).then_some(file_system)
+    fn archive_file_system(&self, held: &OwnedFd) -> Option<Arc<MountedFileSystem>> {
+        let file_system = self.lane.source.tree.file_systems.file_system_of(held.as_fd()).ok()?;
+        (file_system.may_have_released_files() && !self.lane.source.settings.recall).then_some(file_system)
     }
 
-    fn file(
+    fn add_file(
         &mut self,
         directory: &Arc<CopiedDirectoryPaths>,
         held: &OwnedFd,
@@ -156,11 +157,11 @@ impl BundleFilling<'_> {
                     .then(|| blake3::hash(content));
                 let digest = digest.as_ref().map(blake3::Hash::as_bytes);
                 let size = file.size as u64;
-                let mut writer = EntryTableEncoder::new(table).with(entry.extras.as_deref());
-                if self.takes_room_for(&file) {
+                let mut writer = EntryTableEncoder::new(table).with_extras(entry.extras.as_deref());
+                if self.reserve_table_room(&file) {
                     writer = writer.with_holes(&file.holes);
                 }
-                writer.regular(&entry.name, size, &file.metadata, file.identity, digest);
+                writer.add_regular(&entry.name, size, &file.metadata, file.identity, digest);
                 self.used += file.size;
             }
             Ok(None) => self.postpone(directory, entry),
@@ -172,7 +173,7 @@ impl BundleFilling<'_> {
 
     /// Returns true if the table has room for the file's holes, which the plan left out. Without room the
     /// holes are filled with zeros. A later file that no longer fits travels as a large file.
-    fn takes_room_for(&mut self, file: &SmallFile) -> bool {
+    fn reserve_table_room(&mut self, file: &SmallFile) -> bool {
         let more = holes_table_bytes(&file.holes);
         let fits = self.used + file.size + self.table_room + more <= self.slot.len();
         if fits {
@@ -199,7 +200,9 @@ impl BundleFilling<'_> {
         while expected.size < room.len() as u64 {
             attempts += 1;
             match read_small(located.as_fd(), located.name(), located.follow, expected, room) {
-                Ok(file) if source.tree.has_to_be_found(directory) && file.identity != entry.identity => {
+                Ok(file)
+                    if source.tree.requires_scanned_inode(directory) && file.identity != entry.identity =>
+                {
                     return Err(SourceError::Replaced);
                 }
                 // The size is new and the time is old: ext4 sets the time at the end of a truncation, and
@@ -265,14 +268,14 @@ mod tests {
         let (name, target, metadata) = (b"name", b"../target", Metadata::default());
         let path = RelPath::new(b"a/b").unwrap();
         let directory = CopiedDirectoryPaths { root_index: 0, source: RelPath::root(), sink: path };
-        let section = written(|table| table.section(&directory.sink, Some(&metadata)));
-        let file = written(|table| table.regular(name, 1, &metadata, u64::MAX, Some(&[7; 32])));
-        let link = written(|table| table.symlink(name, target, &metadata, u64::MAX));
+        let section = written(|table| table.begin_section(&directory.sink, Some(&metadata)));
+        let file = written(|table| table.add_regular(name, 1, &metadata, u64::MAX, Some(&[7; 32])));
+        let link = written(|table| table.add_symlink(name, target, &metadata, u64::MAX));
         assert_eq!(section, carrack_plan::section_table_bytes(&directory));
         assert_eq!(file, carrack_plan::entry_table_bytes(&entry(EntryKind::Regular { size: 1 })));
         let link_kind = EntryKind::Symlink { target: target[..].into() };
         assert_eq!(link, carrack_plan::entry_table_bytes(&entry(link_kind)));
-        let special = written(|table| table.special(name, &SpecialFile::Fifo, &metadata, u64::MAX));
+        let special = written(|table| table.add_special(name, &SpecialFile::Fifo, &metadata, u64::MAX));
         assert_eq!(special, carrack_plan::entry_table_bytes(&entry(EntryKind::Special(SpecialFile::Fifo))));
     }
 }

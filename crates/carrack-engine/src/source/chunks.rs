@@ -54,7 +54,7 @@ impl FilePart {
 /// The amount of work in the lanes of a source.
 pub(super) trait SourceLaneBacklog {
     /// Bytes of work that the kernel has not taken.
-    fn bytes_here(&self) -> u64;
+    fn bytes_before_kernel(&self) -> u64;
 
     /// Bytes that the kernel has taken and not sent.
     fn unsent_bytes(&self) -> u64;
@@ -131,7 +131,7 @@ impl Drop for OfferedBytes {
         let bytes = self.shared.asked_bytes.fetch_sub(self.bytes, Relaxed);
         let questions = self.shared.questions.fetch_sub(1, Relaxed);
         assert!(bytes >= self.bytes && questions > 0, "each question is counted until its answer");
-        self.shared.backlog.release(|()| ());
+        self.shared.backlog.change_and_wake_one(|()| ());
     }
 }
 
@@ -168,7 +168,7 @@ impl SessionChunks {
     }
 
     /// Sets the waker of the comm thread, which handles ended chunks.
-    pub(super) fn tell(&self, waker: MailboxWaker) {
+    pub(super) fn set_waker(&self, waker: MailboxWaker) {
         let _ = self.shared.waker.set(waker);
     }
 
@@ -178,7 +178,7 @@ impl SessionChunks {
         &self,
         load: &(impl SourceLaneBacklog + ?Sized),
     ) -> Option<(ChunkOfEntries, SourceChunkMembership)> {
-        let idle_bytes = self.shared.backlog.take_timed(|()| self.has_room_for_chunk(load)).ok()?;
+        let idle_bytes = self.shared.backlog.take_timed(|()| self.check_room_for_chunk(load)).ok()?;
         let chunk = self.feed.next(idle_bytes)?;
         self.shared.state().open.insert(chunk.number);
         self.closes.fetch_or(chunk.work == ChunkWorkKind::Close, Relaxed);
@@ -202,9 +202,9 @@ impl SessionChunks {
     }
 
     /// Done, with the bytes that idle readers could read at once, when the next chunk is to be asked for.
-    fn has_room_for_chunk(&self, load: &(impl SourceLaneBacklog + ?Sized)) -> ConditionWaitAttempt<u64> {
+    fn check_room_for_chunk(&self, load: &(impl SourceLaneBacklog + ?Sized)) -> ConditionWaitAttempt<u64> {
         let threshold = self.feed.threshold_bytes().max(1);
-        let left = load.bytes_here() + self.shared.asked_bytes.load(Relaxed);
+        let left = load.bytes_before_kernel() + self.shared.asked_bytes.load(Relaxed);
         let unsent = load.unsent_bytes();
         let starved = self.starved_readers(load, unsent >= threshold);
         if unsent < threshold.saturating_sub(left) || starved > 0 {
@@ -220,7 +220,7 @@ impl SessionChunks {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if path_is_slow {
             // For a moment each object is much to send.
-            if waits_long(&mut waiting.for_path) {
+            if has_waited_long(&mut waiting.for_path) {
                 waiting.for_storage = None;
             }
             return 0;
@@ -228,16 +228,16 @@ impl SessionChunks {
         waiting.for_path = None;
         // Each question is likely to become work for a reader.
         let starved = load.idle_readers().saturating_sub(self.shared.questions.load(Relaxed));
-        if starved > 0 && waits_long(&mut waiting.for_storage) { starved } else { 0 }
+        if starved > 0 && has_waited_long(&mut waiting.for_storage) { starved } else { 0 }
     }
 
     /// Wakes the feed after work was done.
-    pub(super) fn progressed(&self) {
-        self.shared.backlog.release(|()| ());
+    pub(super) fn wake_feed(&self) {
+        self.shared.backlog.change_and_wake_one(|()| ());
     }
 
     /// Counts bytes of an offer as remaining work until the result is dropped.
-    pub(super) fn asked(&self, bytes: u64) -> Arc<OfferedBytes> {
+    pub(super) fn add_offered_bytes(&self, bytes: u64) -> Arc<OfferedBytes> {
         self.shared.asked_bytes.fetch_add(bytes, Relaxed);
         self.shared.questions.fetch_add(1, Relaxed);
         Arc::new(OfferedBytes { bytes, shared: Arc::clone(&self.shared) })
@@ -249,12 +249,12 @@ impl SessionChunks {
     }
 
     /// Notes a chunk that the sink has settled.
-    pub(super) fn settled(&self, number: u64) -> Result<(), SessionError> {
+    pub(super) fn mark_chunk_completed(&self, number: u64) -> Result<(), SessionError> {
         let mut state = self.shared.state();
         let (was_open, is_over) = (state.open.remove(&number), state.is_over);
         drop(state);
         match (was_open, is_over) {
-            (true, _) => self.feed.settled(number),
+            (true, _) => self.feed.mark_chunk_completed(number),
             (false, true) => {}
             (false, false) => {
                 return Err(SessionError::Protocol(format!("chunk {number} was not to be settled")));
@@ -264,16 +264,16 @@ impl SessionChunks {
     }
 
     /// Notes that the sink has settled all chunks.
-    pub(super) fn all_settled(&self) {
+    pub(super) fn mark_all_completed(&self) {
         let mut state = self.shared.state();
         state.is_over = true;
         let open = std::mem::take(&mut state.open);
         drop(state);
-        open.into_iter().for_each(|number| self.feed.settled(number));
+        open.into_iter().for_each(|number| self.feed.mark_chunk_completed(number));
     }
 
     /// Returns true if this session ends the transfer.
-    pub(super) fn closes(&self) -> bool {
+    pub(super) fn is_last_session(&self) -> bool {
         self.closes.load(Relaxed)
     }
 
@@ -285,6 +285,6 @@ impl SessionChunks {
 }
 
 /// Returns true if a wait has lasted for a while. The first call begins it.
-fn waits_long(since: &mut Option<Instant>) -> bool {
+fn has_waited_long(since: &mut Option<Instant>) -> bool {
     since.get_or_insert_with(Instant::now).elapsed() >= LOOK_AGAIN
 }

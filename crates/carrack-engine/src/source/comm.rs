@@ -26,7 +26,7 @@ use super::work::{ReadWork, SentObject};
 use crate::comm::{COUNTERS_EVERY, CommHandler};
 use crate::counters::{TransferCounters, sum_of};
 use crate::error::SessionError;
-use crate::event_delivery::{deliver, to_event, together};
+use crate::event_delivery::{deliver, merge_target_reports, to_event};
 use crate::progress_timeout::IdleSessionWatch;
 use crate::settings::EndSettings;
 use crate::spill::LaneSpill;
@@ -117,7 +117,7 @@ impl<'a> SourceComm<'a> {
     }
 
     /// Returns both ends' counters, with the sink's as last received.
-    pub(super) fn both(&self) -> TransferCounters {
+    pub(super) fn combined_counters(&self) -> TransferCounters {
         let source =
             detail_reports::with_queues(sum_of(self.lanes.iter().map(|lane| &lane.counters)), self.lanes);
         let answered = self.lanes.iter().map(|lane| lane.in_flight.answered_count()).sum();
@@ -127,7 +127,7 @@ impl<'a> SourceComm<'a> {
     /// Returns the state of the data connections. Objects on the control channel are as alive as its
     /// messages.
     fn flow(&self) -> FlowSnapshot {
-        let TransferCounters { source, sink, answered } = self.both();
+        let TransferCounters { source, sink, answered } = self.combined_counters();
         let with_streams = self.lanes.iter().filter(|lane| lane.send_queue.endpoint_count > 0);
         FlowSnapshot {
             unanswered: with_streams.map(|lane| lane.in_flight.count()).sum(),
@@ -161,26 +161,26 @@ impl<'a> SourceComm<'a> {
         if !self.leads {
             return Ok(());
         }
-        self.both = self.both();
-        self.idle.look(self.both.source.entries_found.wrapping_add(self.lanes_done()), now)?;
+        self.both = self.combined_counters();
+        self.idle.check_progress(self.both.source.entries_found.wrapping_add(self.progress_count()), now)?;
         link.queue_control(ControlMessage::Counters(self.both.source).to_body());
         let mut progress = self.both.progress(&self.before);
         progress.storage_busy.0 |= self.lanes.iter().any(|lane| lane.counters.is_in_storage());
         if let Some(share) = &self.lane.source.share {
-            share.look_at(&progress);
+            share.update_progress(&progress);
         }
         if let Some(observer) = self.lane.source.observer {
-            observer.event(&TransferEvent::Progress(progress));
+            observer.handle_event(&TransferEvent::Progress(progress));
         }
         self.before = self.both;
-        self.tell_detail(link);
-        self.tell_targets(link);
-        self.tell_news(link);
+        self.report_details(link);
+        self.report_targets(link);
+        self.send_notices(link);
         Ok(())
     }
 
     /// Returns a number that changes with every object sent and every item ended, in any lane.
-    fn lanes_done(&self) -> u64 {
+    fn progress_count(&self) -> u64 {
         let looked = self.lane.source.deletion.clearing.as_ref().map_or(0, PreDeletionProgress::found_count);
         let mut done = self.lane.source.deletion.answered_count().wrapping_add(looked);
         for lane in self.lanes {
@@ -192,7 +192,7 @@ impl<'a> SourceComm<'a> {
 
     /// Tells the sink to make ended chunks durable. Reports about their entries are in the mailbox already,
     /// and go out first.
-    fn settle_chunks(&self, link: &mut SessionControlLink) {
+    fn request_chunk_commits(&self, link: &mut SessionControlLink) {
         let Some(chunks) = self.lane.source.chunks.as_ref().filter(|_| self.leads) else { return };
         let ended = chunks.take_ended();
         if ended.is_empty() {
@@ -205,41 +205,45 @@ impl<'a> SourceComm<'a> {
     }
 
     /// Reports the division of objects among several lanes (N7).
-    fn tell_division(&self) {
+    fn report_lane_division(&self) {
         if self.lanes.len() > 1 {
             let objects: Vec<String> =
                 self.lanes.iter().map(|lane| lane.in_flight.sent_count().to_string()).collect();
-            self.lane.source.camp.tell(format!("objects by lane: {}", objects.join(", ")));
+            self.lane.source.camp.add_notice(format!("objects by lane: {}", objects.join(", ")));
         }
     }
 
     /// Reports the use of flash (L9).
-    fn tell_spills(&self) {
+    fn report_spills(&self) {
         let spills = self.lanes.iter().flat_map(|lane| &lane.spills);
-        spills.filter_map(LaneSpill::summary).for_each(|summary| self.lane.source.camp.tell(summary));
+        spills.filter_map(LaneSpill::summary).for_each(|summary| self.lane.source.camp.add_notice(summary));
     }
 
     /// Returns true if the sink may remove entries now.
     fn may_prune(&self) -> bool {
         match &self.lane.source.deletion.clearing {
-            Some(clearing) => clearing.verdict().is_some(),
+            Some(clearing) => clearing.has_scan_failed().is_some(),
             None => self.is_done(),
         }
     }
 
-    fn pruned(&mut self) {
+    fn finish_pruning(&mut self) {
         assert!(self.pruning != SyncDeletionProgress::Over, "the removal is over once");
         self.pruning = SyncDeletionProgress::Over;
-        self.lane.source.deletion.clearing.iter().for_each(PreDeletionProgress::cleared);
+        self.lane.source.deletion.clearing.iter().for_each(PreDeletionProgress::mark_removed);
     }
 
     /// Lets the sink remove entries, unless an entry failed: an unreadable source entry could be among those
     /// that the sink would remove.
     fn prune(&mut self, link: &mut SessionControlLink) {
         let source = self.lane.source;
-        let has_failed =
-            source.deletion.clearing.as_ref().and_then(PreDeletionProgress::verdict).unwrap_or_default();
-        if !has_failed && self.both().source.entries_failed == 0 {
+        let has_failed = source
+            .deletion
+            .clearing
+            .as_ref()
+            .and_then(PreDeletionProgress::has_scan_failed)
+            .unwrap_or_default();
+        if !has_failed && self.combined_counters().source.entries_failed == 0 {
             self.pruning = SyncDeletionProgress::Asked;
             link.queue_control(
                 ControlMessage::Prune(PruneMessage {
@@ -249,14 +253,14 @@ impl<'a> SourceComm<'a> {
             );
             return;
         }
-        self.pruned();
+        self.finish_pruning();
         let text = "nothing was deleted, as something failed at the source".to_owned();
         let event = TransferEvent::Notice(UserNotice::Warning(text));
         deliver(event, source.observer, |message| link.queue_control(message.to_body()));
     }
 
     /// Counts an existence query. A sink limits its open queries.
-    fn one_more_question(&mut self) -> Result<(), SessionError> {
+    fn count_existence_query(&mut self) -> Result<(), SessionError> {
         self.stands_asked += 1;
         let answered = self.lane.source.deletion.answered_count();
         assert!(answered < self.stands_asked, "an answer follows its question");
@@ -267,24 +271,24 @@ impl<'a> SourceComm<'a> {
     }
 
     /// Reports the placement of the lanes.
-    fn tell_news(&self, link: &mut SessionControlLink) {
+    fn send_notices(&self, link: &mut SessionControlLink) {
         let source = self.lane.source;
-        let shared = source.share.iter().filter(|_| self.leads).flat_map(|share| share.news());
-        for notice in source.camp.news().into_iter().map(UserNotice::Text).chain(shared) {
+        let shared = source.share.iter().filter(|_| self.leads).flat_map(|share| share.take_notices());
+        for notice in source.camp.take_notices().into_iter().map(UserNotice::Text).chain(shared) {
             let event = TransferEvent::Notice(notice);
             deliver(event, self.lane.source.observer, |message| link.queue_control(message.to_body()));
         }
     }
 
     /// Reports the final counters.
-    fn tell_all_done(&self) {
+    fn report_final_counters(&self) {
         if let Some(observer) = self.lane.source.observer.filter(|_| self.leads) {
-            observer.event(&TransferEvent::Progress(self.both().progress(&self.before)));
+            observer.handle_event(&TransferEvent::Progress(self.combined_counters().progress(&self.before)));
         }
     }
 
     /// Sends the details to an observer at either end.
-    fn tell_detail(&self, link: &mut SessionControlLink) {
+    fn report_details(&self, link: &mut SessionControlLink) {
         let source = self.lane.source;
         if source.observer.is_some() || self.both.sink.watches {
             let event = TransferEvent::Source(detail_reports::report(source, self.lanes));
@@ -292,10 +296,10 @@ impl<'a> SourceComm<'a> {
         }
     }
 
-    fn tell_targets(&self, link: &mut SessionControlLink) {
+    fn report_targets(&self, link: &mut SessionControlLink) {
         let source = self.lane.source;
         let reports = self.lanes.iter().map(|lane| lane.read_queue.target_reports(&source.tree.file_systems));
-        let targets = together(reports);
+        let targets = merge_target_reports(reports);
         if targets.len() > 1 || source.settings.holds_back() && !targets.is_empty() {
             let event = TransferEvent::Targets { side: FailureSide::Source, targets };
             deliver(event, source.observer, |message| link.queue_control(message.to_body()));
@@ -325,12 +329,12 @@ impl<'a> SourceComm<'a> {
     fn pump(&mut self, credits: u64) -> Result<(), SessionError> {
         let send_queue = &self.lane.send_queue;
         send_queue.credit(credits);
-        self.lane.spills.iter().for_each(|spill| spill.went_on(credits as usize));
+        self.lane.spills.iter().for_each(|spill| spill.allow_read_back(credits as usize));
         if send_queue.seals {
             return Ok(());
         }
-        while let Some((mut endpoint, outgoing)) = send_queue.leftover() {
-            self.lane.departed(self.lane.departing_bytes(outgoing.header.object));
+        while let Some((mut endpoint, outgoing)) = send_queue.take_unclaimed() {
+            self.lane.count_departed(self.lane.departing_bytes(outgoing.header.object));
             let refused = endpoint.endpoint.post(outgoing).is_err();
             debug_assert!(!refused);
             self.drive(endpoint)?;
@@ -340,13 +344,13 @@ impl<'a> SourceComm<'a> {
 
     fn feed_link(&self, link: &mut SessionControlLink) {
         while self.lane.send_queue.endpoint_count == 0 && link.queued_count() < LINK_OBJECTS_MAX {
-            let Some((header, slot)) = self.lane.send_queue.for_link() else { return };
-            self.lane.departed(self.lane.departing_bytes(header.object));
+            let Some((header, slot)) = self.lane.send_queue.next_for_link() else { return };
+            self.lane.count_departed(self.lane.departing_bytes(header.object));
             link.queue_object(&header, slot);
         }
     }
 
-    fn objects_done(&mut self, done: ObjectAcksMessage) -> Result<(), SessionError> {
+    fn handle_acks(&mut self, done: ObjectAcksMessage) -> Result<(), SessionError> {
         self.lane.in_flight.note_answered(done.written.len() + done.corrupt.len());
         let mut credits = done.set_aside.len() as u64;
         for id in done.set_aside {
@@ -357,14 +361,14 @@ impl<'a> SourceComm<'a> {
         for id in done.written {
             let taken = self.lane.take_object(ObjectId(id)).ok_or_else(|| never_sent(id))?;
             credits += taken.credits;
-            self.lane.work_answered(taken.sent.work_bytes());
+            self.lane.count_answered(taken.sent.work_bytes());
             match taken.sent {
-                SentObject::Bundle(..) => self.lane.item_ended(),
-                SentObject::Object(piece) => match piece.file.confirmed(piece.extent.range.len) {
-                    LargeFileNextStep::Commit if piece.file.is_by_itself() => {
-                        self.lane.file_ended(piece.file.id)
+                SentObject::Bundle(..) => self.lane.end_item(),
+                SentObject::Object(piece) => match piece.file.confirm_object(piece.extent.range.len) {
+                    LargeFileNextStep::Commit if piece.file.is_inline_announced() => {
+                        self.lane.end_committed_file(piece.file.id)
                     }
-                    step => self.follow_later(piece.file, step),
+                    step => self.defer_next_step(piece.file, step),
                 },
             }
         }
@@ -377,33 +381,33 @@ impl<'a> SourceComm<'a> {
     }
 
     /// Leaves the next step to an I/O thread, as it may take a system call or wait for the mailbox.
-    fn follow_later(&self, file: Arc<OpenSourceLargeFile>, step: LargeFileNextStep) {
+    fn defer_next_step(&self, file: Arc<OpenSourceLargeFile>, step: LargeFileNextStep) {
         if step != LargeFileNextStep::Wait {
             self.lane.read_queue.push_errand(ReadWork::Follow(file, step));
         }
     }
 
-    fn file_done(&mut self, id: FileId) -> Result<(), SessionError> {
+    fn handle_file_done(&mut self, id: FileId) -> Result<(), SessionError> {
         if !self.lane.files.get(id).is_some_and(|file| file.is_committed()) {
             return Err(SessionError::Protocol(format!("file {} was not committed", id.0)));
         }
-        self.lane.file_ended(id);
+        self.lane.end_committed_file(id);
         Ok(())
     }
 
-    fn file_placed(&self, message: &SinkFileLayoutMessage) -> Result<(), SessionError> {
+    fn handle_file_layout(&self, message: &SinkFileLayoutMessage) -> Result<(), SessionError> {
         let layout = to_layout(message)
             .ok_or_else(|| SessionError::Protocol(format!("file {} in no place", message.id)))?;
         let id = FileId(message.id);
         // The file may have ended meanwhile.
         if let Some(file) = self.lane.files.get(id) {
-            file.placed_at_sink(layout);
-            self.lane.read_queue.placed(id);
+            file.set_sink_layout(layout);
+            self.lane.read_queue.resume_after_layout(id);
         }
         Ok(())
     }
 
-    fn file_lacks(&self, lacks: &DamagedRanges) -> Result<(), SessionError> {
+    fn handle_damaged_ranges(&self, lacks: &DamagedRanges) -> Result<(), SessionError> {
         let id = FileId(lacks.id);
         let file = self.lane.files.get(id).filter(|file| file.is_committed());
         let Some(file) = file else {
@@ -414,7 +418,7 @@ impl<'a> SourceComm<'a> {
             return Err(SessionError::Protocol(format!("file {} lacks nothing", id.0)));
         }
         self.lane.counters.objects_reread.fetch_add(ranges.run_count() as u64, Relaxed);
-        let work = match file.lacks(ranges.covered_bytes()) {
+        let work = match file.prepare_resend(ranges.covered_bytes()) {
             Ok(()) => ReadWork::Refill(file, ranges),
             Err(step) => ReadWork::Damaged(file, step),
         };
@@ -422,12 +426,12 @@ impl<'a> SourceComm<'a> {
         Ok(())
     }
 
-    fn file_failed(&mut self, id: FileId) -> Result<(), SessionError> {
+    fn handle_file_failed(&mut self, id: FileId) -> Result<(), SessionError> {
         match self.lane.files.get(id) {
-            Some(file) if file.is_committed() => self.file_done(id),
+            Some(file) if file.is_committed() => self.handle_file_done(id),
             Some(file) => {
                 let step = file.abort(FileAbortReason::Reported);
-                self.follow_later(file, step);
+                self.defer_next_step(file, step);
                 Ok(())
             }
             None => Ok(()),
@@ -436,14 +440,18 @@ impl<'a> SourceComm<'a> {
 }
 
 impl CommHandler for SourceComm<'_> {
-    fn look_around(&mut self, link: &mut SessionControlLink, now: Instant) -> Result<Instant, SessionError> {
+    fn process_pending_work(
+        &mut self,
+        link: &mut SessionControlLink,
+        now: Instant,
+    ) -> Result<Instant, SessionError> {
         self.announcements
             .drain(..)
             .for_each(|file| link.queue_control(ControlMessage::OpenFile(file).to_body()));
         self.read_mail(link);
         self.feed_link(link);
         self.exchange_counters(link, now)?;
-        self.settle_chunks(link);
+        self.request_chunk_commits(link);
         if self.pruning == SyncDeletionProgress::Due && self.may_prune() {
             self.prune(link);
         }
@@ -451,21 +459,21 @@ impl CommHandler for SourceComm<'_> {
             // Reports that the threads posted before their last item ended are in the mailbox already.
             self.read_mail(link);
             if self.leads {
-                self.tell_detail(link);
-                self.tell_targets(link);
-                self.tell_division();
-                self.tell_spills();
-                self.tell_news(link);
+                self.report_details(link);
+                self.report_targets(link);
+                self.report_lane_division();
+                self.report_spills();
+                self.send_notices(link);
             }
-            let counters = Some(self.both().source);
+            let counters = Some(self.combined_counters().source);
             let objects_sent = self.lane.in_flight.sent_count();
-            let closes = self.lane.source.chunks.as_ref().is_some_and(SessionChunks::closes);
+            let closes = self.lane.source.chunks.as_ref().is_some_and(SessionChunks::is_last_session);
             link.queue_control(
                 ControlMessage::Finish(FinishMessage { counters, objects_sent, closes }).to_body(),
             );
             assert_eq!(self.lane.in_flight.count(), 0, "every object was answered before the end");
             self.finish_sent = true;
-            self.tuning.iter().for_each(SessionTuningDriver::leave);
+            self.tuning.iter().for_each(SessionTuningDriver::store_result);
             self.lane.send_queue.finish();
         }
         if std::mem::take(&mut self.says_farewell) {
@@ -474,7 +482,7 @@ impl CommHandler for SourceComm<'_> {
         let Some(tuning) = self.tuning.as_mut().filter(|_| !self.finish_sent) else {
             return Ok(self.counters_due);
         };
-        if let Some(knobs) = tuning.look(&self.both.sink, now) {
+        if let Some(knobs) = tuning.sample_and_tune(&self.both.sink, now) {
             link.queue_control(ControlMessage::Knobs(knobs).to_body());
         }
         if let Some(text) = tuning.take_decision() {
@@ -484,45 +492,45 @@ impl CommHandler for SourceComm<'_> {
         Ok(self.counters_due.min(tuning.due()))
     }
 
-    fn control(&mut self, message: ControlMessage) -> Result<(), SessionError> {
+    fn handle_control_message(&mut self, message: ControlMessage) -> Result<(), SessionError> {
         if let (Some(event), Some(observer)) =
             (to_event(&message, FailureSide::Sink), self.lane.source.observer)
         {
-            observer.event(&event);
+            observer.handle_event(&event);
         }
         match message {
-            ControlMessage::ObjectsDone(done) => self.objects_done(done),
-            ControlMessage::FilePlaced(placed) => self.file_placed(&placed),
-            ControlMessage::FileDone(file) => self.file_done(FileId(file.id)),
-            ControlMessage::FileFailed(file) => self.file_failed(FileId(file.id)),
-            ControlMessage::FileLacks(file) => self.file_lacks(&file),
+            ControlMessage::ObjectsDone(done) => self.handle_acks(done),
+            ControlMessage::FilePlaced(placed) => self.handle_file_layout(&placed),
+            ControlMessage::FileDone(file) => self.handle_file_done(FileId(file.id)),
+            ControlMessage::FileFailed(file) => self.handle_file_failed(FileId(file.id)),
+            ControlMessage::FileLacks(file) => self.handle_damaged_ranges(&file),
             ControlMessage::Wanted(wanted) => match &self.lane.source.offers {
                 Some(offers) => offers.answer(&wanted),
                 None => Err(SessionError::Protocol("an answer where nothing was offered".into())),
             },
             ControlMessage::Settled(mark) => match &self.lane.source.chunks {
-                Some(chunks) => chunks.settled(mark.number),
+                Some(chunks) => chunks.mark_chunk_completed(mark.number),
                 None => Err(SessionError::Protocol("a chunk where there are none".into())),
             },
             ControlMessage::Stand(question) if self.pruning == SyncDeletionProgress::Asked => {
-                self.one_more_question()?;
+                self.count_existence_query()?;
                 self.lane.read_queue.push_errand(ReadWork::Stand(question));
                 Ok(())
             }
             ControlMessage::Pruned(_) if self.pruning == SyncDeletionProgress::Asked => {
-                self.pruned();
+                self.finish_pruning();
                 Ok(())
             }
             ControlMessage::Counters(counters) => {
                 self.both.sink = counters;
-                self.stall.look(self.flow(), Instant::now())
+                self.stall.check_flow(self.flow(), Instant::now())
             }
             ControlMessage::Finished(counters) if self.finish_sent && !self.is_over => {
                 self.both.sink = counters;
                 self.says_farewell = self.leads;
-                self.tell_all_done();
+                self.report_final_counters();
                 if let Some(chunks) = self.lane.source.chunks.as_ref().filter(|_| self.leads) {
-                    chunks.all_settled();
+                    chunks.mark_all_completed();
                 }
                 self.end();
                 Ok(())
@@ -537,7 +545,7 @@ impl CommHandler for SourceComm<'_> {
         }
     }
 
-    fn object(&mut self, _incoming: IncomingObject) -> Result<(), SessionError> {
+    fn handle_object(&mut self, _incoming: IncomingObject) -> Result<(), SessionError> {
         Err(SessionError::Protocol("an object that came to the source".into()))
     }
 
@@ -545,7 +553,7 @@ impl CommHandler for SourceComm<'_> {
         self.driven.iter().map(|endpoint| (endpoint.endpoint.readiness(), PollFlags::OUT)).collect()
     }
 
-    fn ready(&mut self, places: &[usize]) -> Result<(), SessionError> {
+    fn handle_ready_endpoints(&mut self, places: &[usize]) -> Result<(), SessionError> {
         // From the back, so that the indices of the other endpoints stay valid.
         for &place in places.iter().rev() {
             let endpoint = self.driven.swap_remove(place);
@@ -554,12 +562,12 @@ impl CommHandler for SourceComm<'_> {
         Ok(())
     }
 
-    fn wake(&self) -> BorrowedFd<'_> {
+    fn wake_fd(&self) -> BorrowedFd<'_> {
         self.lane.mail.readiness()
     }
 
-    fn listen(&self) {
-        self.lane.mail.listen();
+    fn reset_wakeups(&self) {
+        self.lane.mail.reset_wakeups();
     }
 
     fn is_over(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The ends of bundles and large files: commit, retry, abort.
 //!
 //! Runs on I/O threads, which may wait for the comm thread. [`SourceLane::reread`] and
-//! [`SourceLane::file_ended`] run on the comm thread too, and only queue work.
+//! [`SourceLane::end_committed_file`] run on the comm thread too, and only queue work.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -28,7 +28,7 @@ pub(super) struct RereadObject {
 
 impl SourceLane<'_> {
     /// Gives up an object, and with it its file. The first loss is reported.
-    pub(super) fn lost(
+    pub(super) fn fail_object(
         &self,
         file: &Arc<OpenSourceLargeFile>,
         is_first: bool,
@@ -39,14 +39,14 @@ impl SourceLane<'_> {
         if is_first {
             self.fail_path(self.source.tree.path(&file.found.directory, &file.found.entry), kind, detail);
         }
-        self.follow(file, step);
+        self.take_next_step(file, step);
     }
 
     /// Takes the next step for a file. Not for the comm thread.
-    pub(super) fn follow(&self, file: &Arc<OpenSourceLargeFile>, step: LargeFileNextStep) {
+    pub(super) fn take_next_step(&self, file: &Arc<OpenSourceLargeFile>, step: LargeFileNextStep) {
         match step {
             LargeFileNextStep::Wait => {}
-            LargeFileNextStep::Commit if file.is_by_itself() => self.file_ended(file.id),
+            LargeFileNextStep::Commit if file.is_inline_announced() => self.end_committed_file(file.id),
             LargeFileNextStep::Commit => self.commit(file),
             LargeFileNextStep::Abort(reason) => self.abort(file, reason),
         }
@@ -56,21 +56,21 @@ impl SourceLane<'_> {
     fn commit(&self, file: &Arc<OpenSourceLargeFile>) {
         match file.source.is_unchanged() {
             Ok(true) => {
-                file.commit();
+                file.mark_committed();
                 let file_ref = FileReference { id: file.id.0 };
-                self.say(match file.found.part {
+                self.send_message(match file.found.part {
                     Some(FilePart::Range(_)) => ControlMessage::ShelveFile(file_ref),
                     Some(FilePart::Finish | FilePart::Discard) | None => ControlMessage::CommitFile(file_ref),
                 });
             }
             Ok(false) => {
                 let step = file.abort(FileAbortReason::Changed);
-                self.follow(file, step);
+                self.take_next_step(file, step);
             }
             Err(error) => {
                 let error = SourceError::ReadError(error);
                 let step = file.abort(FileAbortReason::Reported);
-                self.lost(file, true, error.kind(), error, step);
+                self.fail_object(file, true, error.kind(), error, step);
             }
         }
     }
@@ -81,7 +81,7 @@ impl SourceLane<'_> {
             return;
         }
         if file.is_announced() {
-            self.say(ControlMessage::AbandonFile(FileReference { id: file.id.0 }));
+            self.send_message(ControlMessage::AbandonFile(FileReference { id: file.id.0 }));
         }
         let attempts = file.found.attempts + 1;
         match reason {
@@ -100,19 +100,19 @@ impl SourceLane<'_> {
             FileAbortReason::Changed => {
                 let path = self.source.tree.path(&file.found.directory, &file.found.entry);
                 self.fail_path(path, FailureKind::Changed, "it changed while it was read, twice");
-                self.large_file_ended();
+                self.end_large_file();
             }
-            FileAbortReason::Reported => self.large_file_ended(),
+            FileAbortReason::Reported => self.end_large_file(),
         }
     }
 
     /// Ends a large file that has its name at the sink.
-    pub(super) fn file_ended(&self, id: FileId) {
+    pub(super) fn end_committed_file(&self, id: FileId) {
         let Some(file) = self.files.remove(id) else { return };
         self.files
             .note_complete(file.report(self.source.tree.path(&file.found.directory, &file.found.entry)));
         self.read_queue.close_file(file);
-        self.item_ended();
+        self.end_item();
     }
 
     /// Queues an object that the sink could not use once more, or gives it up. Returns `None` if there was no
@@ -126,7 +126,7 @@ impl SourceLane<'_> {
             _ => None,
         };
         self.counters.objects_reread.fetch_add(1, Relaxed);
-        self.returned(sent.work_bytes());
+        self.count_returned(sent.work_bytes());
         match sent {
             SentObject::Object(piece) if piece.attempts + 1 < OBJECT_ATTEMPTS_MAX => {
                 let piece = ObjectWork { attempts: piece.attempts + 1, ..piece };
@@ -145,7 +145,7 @@ impl SourceLane<'_> {
     /// Takes an object that was acked, or that will not be sent.
     pub(super) fn take_object(&self, object: ObjectId) -> Option<SettledObject> {
         let taken = self.in_flight.take(object)?;
-        self.read_queue.arrived(taken.left);
+        self.read_queue.release_in_flight(taken.left);
         Some(taken)
     }
 
@@ -153,13 +153,13 @@ impl SourceLane<'_> {
     /// never sent, is on flash already, or flash holds its maximum.
     pub(super) fn set_aside_at_sink(&self, object: ObjectId) -> bool {
         let Some(place) = self.in_flight.set_aside(object) else { return false };
-        self.read_queue.arrived(place);
+        self.read_queue.release_in_flight(place);
         true
     }
 
     /// Returns the place of an object without an answer, where places are counted.
-    pub(super) fn place_of(&self, object: ObjectId) -> Option<ObjectFlowControlKey> {
-        self.read_queue.counted(self.in_flight.place_of(object))
+    pub(super) fn flow_control_key(&self, object: ObjectId) -> Option<ObjectFlowControlKey> {
+        self.read_queue.place_if_counted(self.in_flight.flow_control_key(object))
     }
 
     /// Withdraws an object that has not left: it is read again.
@@ -172,8 +172,8 @@ impl SourceLane<'_> {
         let detail = "the object arrived damaged every time";
         match sent {
             SentObject::Object(ObjectWork { file, .. }) => {
-                let (is_first, step) = file.lost_one(FileAbortReason::Reported);
-                self.lost(&file, is_first, FailureKind::Corrupt, detail, step);
+                let (is_first, step) = file.end_lost_object(FileAbortReason::Reported);
+                self.fail_object(&file, is_first, FailureKind::Corrupt, detail, step);
             }
             SentObject::Bundle(_, parcel) => {
                 for section in &parcel.bundle.sections {
@@ -187,7 +187,7 @@ impl SourceLane<'_> {
                         self.fail_path(path, FailureKind::Corrupt, detail);
                     }
                 }
-                self.item_ended();
+                self.end_item();
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::event_delivery::FILES_TOLD_MAX;
 pub(super) fn with_queues(counters: CountersMessage, lanes: &[SourceLane<'_>]) -> CountersMessage {
     let (read_waiting, read_room) = sum(lanes.iter().map(|lane| lane.read_queue.room_fill()));
     let (send_waiting, send_room) = sum(lanes.iter().map(|lane| lane.send_queue.fill()));
-    let bytes_sent = lanes.iter().map(|lane| lane.send_queue.left_bytes()).sum();
+    let bytes_sent = lanes.iter().map(|lane| lane.send_queue.departed_bytes()).sum();
     let held_by_rate = lanes.iter().any(|lane| lane.read_queue.is_held_by_rate());
     CountersMessage { bytes_sent, read_waiting, read_room, send_waiting, send_room, held_by_rate, ..counters }
 }
@@ -33,7 +33,7 @@ pub(super) fn report(source: &SourceContext<'_>, lanes: &[SourceLane<'_>]) -> So
     slowest.sort_by_key(|file| std::cmp::Reverse(file.open_ms));
     slowest.truncate(FILES_TOLD_MAX);
     SourceReport {
-        lanes: lanes.iter().map(look_at_lane).collect(),
+        lanes: lanes.iter().map(lane_report).collect(),
         size_counts: source.counts.files_by_size(),
         open: open
             .iter()
@@ -43,10 +43,10 @@ pub(super) fn report(source: &SourceContext<'_>, lanes: &[SourceLane<'_>]) -> So
     }
 }
 
-fn look_at_lane(lane: &SourceLane<'_>) -> LaneReport {
+fn lane_report(lane: &SourceLane<'_>) -> LaneReport {
     let (waiting, room) = lane.send_queue.fill();
     LaneReport {
-        bytes_sent: lane.send_queue.left_bytes(),
+        bytes_sent: lane.send_queue.departed_bytes(),
         objects_sent: lane.in_flight.sent_count(),
         to_send: StageFill { waiting: waiting as u64, room: room as u64 },
         readers: lane.read_queue.reader_count() as u32,

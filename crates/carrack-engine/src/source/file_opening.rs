@@ -60,10 +60,10 @@ impl SourceLargeFileOpener<'_> {
         {
             // Other sessions have parts of the scanned version.
             Ok(file) if opening.part.is_some() && !self.is_as_found(&file, &opening.entry) => {
-                self.not_opened(&opening, FailureKind::Changed, "it changed since it was found");
+                self.fail_opening(&opening, FailureKind::Changed, "it changed since it was found");
             }
             Ok(file) if lane.source.lacks_part(file.stamp().size) => {
-                self.not_opened(&opening, FailureKind::Changed, "it has no such part any more");
+                self.fail_opening(&opening, FailureKind::Changed, "it has no such part any more");
             }
             Ok(file) if file.stamp().size == 0 => self.open_as_bundle(opening),
             Ok(file) => {
@@ -71,7 +71,7 @@ impl SourceLargeFileOpener<'_> {
                 opening.held.take_if(|_| !self.is_as_found(&file, &opening.entry));
                 return self.begin(file, opening);
             }
-            Err(error) => self.not_opened(&opening, error.kind(), error),
+            Err(error) => self.fail_opening(&opening, error.kind(), error),
         }
         None
     }
@@ -83,25 +83,25 @@ impl SourceLargeFileOpener<'_> {
         let UnopenedFile { directory, entry, .. } = opening;
         let mut table = Vec::new();
         let mut writer = EntryTableEncoder::new(&mut table);
-        writer.section(&directory.sink, None);
-        writer.regular(&entry.name, entry.size(), &entry.metadata, entry.identity, None);
+        writer.begin_section(&directory.sink, None);
+        writer.add_regular(&entry.name, entry.size(), &entry.metadata, entry.identity, None);
         let coming = Some(RangesToSend::default());
         lane.files.announce(|FileId(id)| {
-            lane.say(ControlMessage::OpenFile(OpenFileMessage {
+            lane.send_message(ControlMessage::OpenFile(OpenFileMessage {
                 id,
                 table,
                 coming,
                 ..OpenFileMessage::default()
             }));
-            lane.say(ControlMessage::AbandonFile(FileReference { id }));
+            lane.send_message(ControlMessage::AbandonFile(FileReference { id }));
         });
-        lane.large_file_ended();
+        lane.end_large_file();
     }
 
-    fn not_opened(&self, opening: &UnopenedFile, kind: FailureKind, detail: impl ToString) {
+    fn fail_opening(&self, opening: &UnopenedFile, kind: FailureKind, detail: impl ToString) {
         let lane = self.lane;
         lane.fail_path(lane.source.tree.path(&opening.directory, &opening.entry), kind, detail);
-        lane.large_file_ended();
+        lane.end_large_file();
     }
 
     fn open_source(
@@ -114,7 +114,7 @@ impl SourceLargeFileOpener<'_> {
         let located = source.tree.locate(directory, held.as_fd(), entry)?;
         let file =
             SourceFile::open(located.as_fd(), located.name(), located.follow, source.settings.source_io)?;
-        let is_other = source.tree.has_to_be_found(directory) && file.stamp().ino != entry.identity;
+        let is_other = source.tree.requires_scanned_inode(directory) && file.stamp().ino != entry.identity;
         if is_other { Err(SourceError::Replaced) } else { Ok(file) }
     }
 
@@ -133,16 +133,16 @@ impl SourceLargeFileOpener<'_> {
 
     /// Announces the file, or lets it announce itself.
     fn begin(&self, file: SourceFile, opening: UnopenedFile) -> Option<InlineAnnouncedFile> {
-        let opened = self.look_at(file, opening);
-        if self.may_go_by_itself(&opened) {
-            return Some(self.go_by_itself(opened));
+        let opened = self.collect_facts(file, opening);
+        if self.can_be_announced_inline(&opened) {
+            return Some(self.announce_inline(opened));
         }
         self.announce(opened);
         None
     }
 
     /// Collects the facts for the sink about a file, which may have changed since its scan.
-    fn look_at(&self, file: SourceFile, mut opening: UnopenedFile) -> OpenedFile {
+    fn collect_facts(&self, file: SourceFile, mut opening: UnopenedFile) -> OpenedFile {
         let source = self.lane.source;
         let size = source.end_in(file.stamp().size);
         let entry = &mut opening.entry;
@@ -150,9 +150,9 @@ impl SourceLargeFileOpener<'_> {
         entry.metadata = file.metadata();
         entry.identity = file.stamp().ino;
         let mut table = Vec::new();
-        EntryTableEncoder::new(&mut table).section(&opening.directory.sink, None);
-        let mut writer = EntryTableEncoder::new(&mut table).with(entry.extras.as_deref());
-        writer.regular(&entry.name, size, &entry.metadata, entry.identity, None);
+        EntryTableEncoder::new(&mut table).begin_section(&opening.directory.sink, None);
+        let mut writer = EntryTableEncoder::new(&mut table).with_extras(entry.extras.as_deref());
+        writer.add_regular(&entry.name, size, &entry.metadata, entry.identity, None);
         let found = self.layout_of(&file, size);
         let keeps_stripes = source.spec.stripe == StripeChoice::Preserve;
         let stripes = found.geometry.as_ref().filter(|_| keeps_stripes).and_then(stripes_to_message);
@@ -169,7 +169,7 @@ impl SourceLargeFileOpener<'_> {
 
     /// Returns true if one thread may read the whole file in a row, and the sink needs no message about it:
     /// the sink holds no range of the file, the policy has no choice, and no object goes before earlier ones.
-    fn may_go_by_itself(&self, opened: &OpenedFile) -> bool {
+    fn can_be_announced_inline(&self, opened: &OpenedFile) -> bool {
         let (lane, source) = (self.lane, self.lane.source);
         let OpenedFile { file, opening, size, table, object_bytes, stripes, holes, .. } = opened;
         *size <= (RUN_OBJECTS as u64 - 1) * object_bytes
@@ -186,14 +186,14 @@ impl SourceLargeFileOpener<'_> {
             && source.settings.verify != WriteVerification::Readback
             && lane.spills.is_empty()
             && !lane.sends_from_files()
-            && !lane.read_queue.chooses()
+            && !lane.read_queue.has_choice()
     }
 
-    fn go_by_itself(&self, opened: OpenedFile) -> InlineAnnouncedFile {
+    fn announce_inline(&self, opened: OpenedFile) -> InlineAnnouncedFile {
         let OpenedFile { file, opening, size, table, layout, object_bytes, .. } = opened;
         let id = self.lane.files.next_inline_id();
-        assert!(id.is_by_itself(), "the sink tells such files by their ids");
-        let large = OpenSourceLargeFile::new(id, file, self.target, opening, size).announced_by_object(table);
+        assert!(id.is_inline_announced(), "the sink tells such files by their ids");
+        let large = OpenSourceLargeFile::new(id, file, self.target, opening, size).with_inline_table(table);
         let large = Arc::new(large);
         self.lane.files.insert(&large);
         (large, FileCursor::new(id, size, layout, object_bytes))
@@ -204,12 +204,13 @@ impl SourceLargeFileOpener<'_> {
         let OpenedFile { file, opening, size, table, layout, object_bytes, stripes, holes } = opened;
         let is_shared = lane.source.chunks.is_some();
         let own = own_range(lane.source, opening.part, size);
-        let missing = without(missing_of(opening.held.as_deref(), own, size), &holes, size);
+        let missing = subtract_holes(missing_of(opening.held.as_deref(), own, size), &holes, size);
         let goes_on = opening.held.is_some() && !is_shared;
         let coming = missing.as_ref().filter(|_| is_shared).map(|missing| RangesToSend {
             ranges: ranges_to_message(missing),
             is_part: matches!(opening.part, Some(FilePart::Range(_))),
-            makes_file: !holes.is_empty() && !holds(&opening, own.unwrap_or(ByteRange::new(0, size))),
+            makes_file: !holes.is_empty()
+                && !sink_has_bytes_in(&opening, own.unwrap_or(ByteRange::new(0, size))),
         });
         let wanted_bytes = missing.as_ref().map_or(size, RangeSet::covered_bytes);
         assert!(wanted_bytes <= size, "no more is missing than the file has");
@@ -217,7 +218,7 @@ impl SourceLargeFileOpener<'_> {
         let large = lane.files.announce(|id| {
             let large = Arc::new(OpenSourceLargeFile::new(id, file, self.target, opening, wanted_bytes));
             lane.files.insert(&large);
-            lane.say(ControlMessage::OpenFile(OpenFileMessage {
+            lane.send_message(ControlMessage::OpenFile(OpenFileMessage {
                 id: id.0,
                 table,
                 stripes,
@@ -228,12 +229,12 @@ impl SourceLargeFileOpener<'_> {
             large
         });
         let cursor = FileCursor::new(large.id, size, layout, object_bytes);
-        let cursor = missing.into_iter().fold(cursor, FileCursor::over);
+        let cursor = missing.into_iter().fold(cursor, FileCursor::with_wanted_ranges);
         self.queue_cursors(&large, cursor);
     }
 
     fn queue_cursors(&self, large: &Arc<OpenSourceLargeFile>, cursor: FileCursor) {
-        let cursors = cursor.for_each_target();
+        let cursors = cursor.split_by_target();
         assert!(!cursors.is_empty(), "a file ends when its last cursor does");
         large.expect_cursors(cursors.len());
         let begun = cursors.into_iter().map(|cursor| {
@@ -248,7 +249,10 @@ impl SourceLargeFileOpener<'_> {
         let size = file.found.entry.size();
         let layout = self.layout_of(&file.source, size).layout;
         let object_bytes = self.lane.source.tree.object_bytes(&*layout, self.lane.source.spec.slot_bytes);
-        self.queue_cursors(file, FileCursor::new(file.id, size, layout, object_bytes).over(ranges));
+        self.queue_cursors(
+            file,
+            FileCursor::new(file.id, size, layout, object_bytes).with_wanted_ranges(ranges),
+        );
     }
 
     /// Returns the layout of a file. If it can't be asked for, the file lies on the target where it was
@@ -259,11 +263,11 @@ impl SourceLargeFileOpener<'_> {
             .source
             .tree
             .file_systems
-            .of(file.descriptor())
+            .file_system_of(file.descriptor())
             .map(|own| own.layout_of(file.descriptor(), size));
         match found {
             Ok(found) => {
-                lane.read_queue.learn(found.layout.targets(), &lane.source.tree.file_systems);
+                lane.read_queue.add_targets(found.layout.targets(), &lane.source.tree.file_systems);
                 found
             }
             // The file could be opened, and an error of its file system does not prevent reading.
@@ -316,12 +320,12 @@ fn own_range(source: &SourceContext<'_>, of_chunk: Option<FilePart>, size: u64) 
 }
 
 /// Returns true if the sink holds bytes of that range.
-fn holds(opening: &UnopenedFile, own: ByteRange) -> bool {
+fn sink_has_bytes_in(opening: &UnopenedFile, own: ByteRange) -> bool {
     opening.held.as_deref().is_some_and(|held| held.iter().any(|range| range.overlap(own).is_some()))
 }
 
 /// Returns the ranges to send, without holes. `None` is the whole file.
-fn without(missing: Option<RangeSet>, holes: &RangeSet, size: u64) -> Option<RangeSet> {
+fn subtract_holes(missing: Option<RangeSet>, holes: &RangeSet, size: u64) -> Option<RangeSet> {
     if holes.is_empty() {
         return missing;
     }

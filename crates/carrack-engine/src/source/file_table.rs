@@ -41,7 +41,7 @@ impl SourceFileTable {
     pub(super) fn announce<T>(&self, announce: impl FnOnce(FileId) -> T) -> T {
         let mut next_id = lock(&self.next_id);
         let id = *next_id;
-        assert!(!id.is_by_itself(), "files with a message have ids below the inline-announced ones");
+        assert!(!id.is_inline_announced(), "files with a message have ids below the inline-announced ones");
         *next_id = FileId(id.0 + 1);
         announce(id)
     }

@@ -74,7 +74,7 @@ impl InFlightObjects {
             let before = self.set_aside.fetch_sub(1, Relaxed);
             assert!(before > 0, "each object on flash is counted once");
         }
-        let left = if is_set_aside { None } else { sent.place() };
+        let left = if is_set_aside { None } else { sent.flow_control_key() };
         Some(SettledObject { sent, left, credits: u64::from(!is_set_aside) })
     }
 
@@ -90,7 +90,7 @@ impl InFlightObjects {
         let mut posted = self.posted();
         let posted = posted.get_mut(&object).filter(|posted| !posted.is_set_aside)?;
         posted.is_set_aside = true;
-        (self.set_aside.fetch_add(1, Relaxed) < SPILLED_OBJECTS_MAX).then(|| posted.sent.place())
+        (self.set_aside.fetch_add(1, Relaxed) < SPILLED_OBJECTS_MAX).then(|| posted.sent.flow_control_key())
     }
 
     /// Counts acked objects.
@@ -99,8 +99,8 @@ impl InFlightObjects {
     }
 
     /// Returns the place of an object without an ack, if places are counted.
-    pub(super) fn place_of(&self, object: ObjectId) -> Option<ObjectFlowControlKey> {
-        self.posted().get(&object).and_then(|posted| posted.sent.place())
+    pub(super) fn flow_control_key(&self, object: ObjectId) -> Option<ObjectFlowControlKey> {
+        self.posted().get(&object).and_then(|posted| posted.sent.flow_control_key())
     }
 
     /// Returns the bytes of work of an object, or 0 after its ack.

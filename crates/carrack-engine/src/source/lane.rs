@@ -6,7 +6,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_machine::{LaneCrew, SlotPool};
-use carrack_model::{EntryFailure, FailureKind, ObjectChecksumAlgorithm, ObjectId, TransferEvent, plain};
+use carrack_model::{
+    EntryFailure, FailureKind, ObjectChecksumAlgorithm, ObjectId, TransferEvent, text_without_errno,
+};
 use carrack_transport::TransportSendEndpoint;
 use carrack_wire::message::ControlMessage;
 
@@ -94,17 +96,17 @@ impl<'a> SourceLane<'a> {
     }
 
     /// Ends one bundle or large file, with any outcome.
-    pub(super) fn item_ended(&self) {
+    pub(super) fn end_item(&self) {
         if self.backlog.end_one() {
             self.mail.wake();
-            self.progressed();
+            self.wake_chunk_feed();
         }
     }
 
     /// Ends a large file, with any outcome.
-    pub(super) fn large_file_ended(&self) {
+    pub(super) fn end_large_file(&self) {
         self.read_queue.return_permit();
-        self.item_ended();
+        self.end_item();
     }
 
     /// Returns the bytes of work of an object, or 0 if departures are not counted.
@@ -116,30 +118,30 @@ impl<'a> SourceLane<'a> {
     }
 
     /// Counts bytes of work that the kernel has taken.
-    pub(super) fn departed(&self, work_bytes: u64) {
+    pub(super) fn count_departed(&self, work_bytes: u64) {
         if work_bytes > 0 {
-            self.backlog.depart(work_bytes);
-            self.progressed();
+            self.backlog.count_departed(work_bytes);
+            self.wake_chunk_feed();
         }
     }
 
     /// Counts bytes of work that will leave again.
-    pub(super) fn returned(&self, work_bytes: u64) {
+    pub(super) fn count_returned(&self, work_bytes: u64) {
         if self.source.chunks.is_some() {
-            self.backlog.come_back(work_bytes);
+            self.backlog.count_returned(work_bytes);
         }
     }
 
     /// Counts bytes of work that the sink has acked.
-    pub(super) fn work_answered(&self, work_bytes: u64) {
-        self.backlog.answer(work_bytes);
-        self.progressed();
+    pub(super) fn count_answered(&self, work_bytes: u64) {
+        self.backlog.count_answered(work_bytes);
+        self.wake_chunk_feed();
     }
 
     /// Wakes the chunk feed, which waits for progress.
-    fn progressed(&self) {
+    fn wake_chunk_feed(&self) {
         if let Some(chunks) = &self.source.chunks {
-            chunks.progressed();
+            chunks.wake_feed();
         }
     }
 
@@ -158,7 +160,7 @@ impl<'a> SourceLane<'a> {
 
     pub(super) fn fail(&self, failure: EntryFailure) {
         self.counters.entries_failed.fetch_add(1, Relaxed);
-        let detail = plain(&failure.detail);
+        let detail = text_without_errno(&failure.detail);
         self.report(TransferEvent::Failed(EntryFailure { detail, ..failure }));
     }
 
@@ -168,18 +170,18 @@ impl<'a> SourceLane<'a> {
 
     /// Delivers an event to the user, at either end. Not for the comm thread.
     pub(super) fn report(&self, event: TransferEvent) {
-        deliver(event, self.source.observer, |message| self.say(message));
+        deliver(event, self.source.observer, |message| self.send_message(message));
     }
 
     /// Sends a message. Not for the comm thread. A session that ends needs no more messages.
-    pub(super) fn say(&self, message: ControlMessage) {
+    pub(super) fn send_message(&self, message: ControlMessage) {
         let _ = self.mail.post(message.to_body());
     }
 }
 
 impl SourceLaneBacklog for [SourceLane<'_>] {
-    fn bytes_here(&self) -> u64 {
-        self.iter().map(|lane| lane.backlog.bytes_here()).sum()
+    fn bytes_before_kernel(&self) -> u64 {
+        self.iter().map(|lane| lane.backlog.bytes_before_kernel()).sum()
     }
 
     fn unsent_bytes(&self) -> u64 {
@@ -202,7 +204,7 @@ impl SourceLaneBacklog for [SourceLane<'_>] {
 
 impl SessionErrorListener for SourceLane<'_> {
     fn stop(&self) {
-        self.fault.end();
+        self.fault.mark_ended();
         if let Some(offers) = &self.source.offers {
             offers.close();
         }

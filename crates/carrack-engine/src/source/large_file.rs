@@ -129,15 +129,15 @@ impl OpenSourceLargeFile {
     }
 
     /// Makes the file inline-announced: its first object carries this table.
-    pub(super) fn announced_by_object(self, table: Vec<u8>) -> OpenSourceLargeFile {
-        assert!(self.id.is_by_itself(), "only such a file is announced by an object");
+    pub(super) fn with_inline_table(self, table: Vec<u8>) -> OpenSourceLargeFile {
+        assert!(self.id.is_inline_announced(), "only such a file is announced by an object");
         let announcement = FileAnnouncementState { table: Some(table), is_made: AtomicBool::new(false) };
         OpenSourceLargeFile { announcement, ..self }
     }
 
     /// Returns true if the sink commits the file without a message as soon as it is whole.
-    pub(super) fn is_by_itself(&self) -> bool {
-        self.id.is_by_itself()
+    pub(super) fn is_inline_announced(&self) -> bool {
+        self.id.is_inline_announced()
     }
 
     /// Returns the entry table for the next object, or `None` if the sink knows the file.
@@ -146,7 +146,7 @@ impl OpenSourceLargeFile {
     }
 
     /// Notes that the sink knows the file.
-    pub(super) fn announced(&self) {
+    pub(super) fn mark_announced(&self) {
         self.announcement.is_made.store(true, Relaxed);
     }
 
@@ -207,7 +207,7 @@ impl OpenSourceLargeFile {
     }
 
     /// Ends a cursor: it was exhausted, or the file is aborted.
-    pub(super) fn cursor_ended(&self) -> LargeFileNextStep {
+    pub(super) fn end_cursor(&self) -> LargeFileNextStep {
         let mut progress = self.progress();
         assert!(progress.cursors > 0, "each cursor ends once");
         progress.cursors -= 1;
@@ -215,20 +215,20 @@ impl OpenSourceLargeFile {
     }
 
     /// Sets the file's layout at the sink, which the sink has sent.
-    pub(super) fn placed_at_sink(&self, layout: Box<dyn Layout>) {
+    pub(super) fn set_sink_layout(&self, layout: Box<dyn Layout>) {
         // A second answer changes nothing.
         let _ = self.layout_at_sink.set(layout);
     }
 
     /// The sink's target of the byte at `offset`, if it is known.
-    pub(super) fn place_at_sink(&self, offset: u64) -> Option<TargetId> {
+    pub(super) fn sink_target_at(&self, offset: u64) -> Option<TargetId> {
         self.layout_at_sink.get().map(|layout| layout.extent_at(offset).target)
     }
 
     /// Counts an object of `len` bytes that the sink has acked.
-    pub(super) fn confirmed(&self, len: u64) -> LargeFileNextStep {
+    pub(super) fn confirm_object(&self, len: u64) -> LargeFileNextStep {
         let mut progress = self.progress();
-        progress.object_ended();
+        progress.end_object();
         assert!(len <= progress.unconfirmed_bytes, "each byte is confirmed once");
         progress.unconfirmed_bytes -= len;
         progress.step()
@@ -236,9 +236,9 @@ impl OpenSourceLargeFile {
 
     /// Ends an object that will not arrive, and with it the file. Returns true the first time, so that the
     /// failure is reported once.
-    pub(super) fn lost_one(&self, reason: FileAbortReason) -> (bool, LargeFileNextStep) {
+    pub(super) fn end_lost_object(&self, reason: FileAbortReason) -> (bool, LargeFileNextStep) {
         let mut progress = self.progress();
-        progress.object_ended();
+        progress.end_object();
         let is_first = progress.aborted.is_none();
         progress.aborted.get_or_insert(reason);
         (is_first, progress.step())
@@ -252,7 +252,7 @@ impl OpenSourceLargeFile {
     }
 
     /// Notes that the sink was told to commit. Its answer follows.
-    pub(super) fn commit(&self) {
+    pub(super) fn mark_committed(&self) {
         let mut progress = self.progress();
         assert!(progress.cursors == 0 && progress.in_flight == 0, "what is committed is all at the sink");
         assert!(!progress.is_committed, "a file is committed once");
@@ -261,7 +261,7 @@ impl OpenSourceLargeFile {
 
     /// Prepares to send bytes again that the sink's storage does not hold as written. Fails after too many
     /// tries.
-    pub(super) fn lacks(&self, bytes: u64) -> Result<(), LargeFileNextStep> {
+    pub(super) fn prepare_resend(&self, bytes: u64) -> Result<(), LargeFileNextStep> {
         let mut progress = self.progress();
         progress.is_committed = false;
         progress.refills += 1;
@@ -288,7 +288,7 @@ impl SendfileSourceFile for OpenSourceLargeFile {
         self.source.descriptor()
     }
 
-    fn spoilt(&self) {
+    fn report_failed_extent(&self) {
         // The next try reads the file into slots and finds the reason. No step follows before this object is
         // acked.
         self.abort(FileAbortReason::Changed);
@@ -296,7 +296,7 @@ impl SendfileSourceFile for OpenSourceLargeFile {
 }
 
 impl FileProgress {
-    fn object_ended(&mut self) {
+    fn end_object(&mut self) {
         assert!(self.in_flight > 0, "an object ends once, and was cut before");
         self.in_flight -= 1;
     }

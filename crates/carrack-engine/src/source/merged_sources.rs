@@ -9,9 +9,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use carrack_model::{CopiedDirectoryPaths, DirectorySection, Entry, FailureKind, RelPath};
-use carrack_storage::{ExistingEntry, ScanRoot, ScanRootScope, look_at};
+use carrack_storage::{ExistingEntry, ScanRoot, ScanRootScope, read_existing_entry};
 
-use super::absence_proof::beneath;
+use super::absence_proof::path_beneath_root;
 use super::lane::SourceLane;
 
 const DETAIL: &str =
@@ -26,28 +26,32 @@ pub(super) fn are_merged(roots: &[ScanRoot]) -> bool {
 impl SourceLane<'_> {
     /// Removes entries from a section whose places an earlier source has. Returns false if no entry of the
     /// directory can be copied.
-    pub(super) fn leave_places(&self, section: &mut DirectorySection) -> bool {
+    pub(super) fn remove_taken_places(&self, section: &mut DirectorySection) -> bool {
         let directory = &*Arc::clone(&section.directory);
         let before = self.source.tree.roots.iter().take(directory.root_index as usize);
         for root in before {
             match &root.what {
                 ScanRootScope::Name { sink_directory, sink_name, .. } => {
                     if *sink_directory == directory.sink {
-                        self.leave_out(directory, &mut section.entries, |name| *name == **sink_name);
+                        self.remove_taken_entries(directory, &mut section.entries, |name| {
+                            *name == **sink_name
+                        });
                     } else if directory.sink.components().next() == Some(&**sink_name)
                         && sink_directory.is_root()
                     {
-                        return self.leave_directory(section);
+                        return self.report_taken_directory(section);
                     }
                 }
                 ScanRootScope::Tree { .. } => {
-                    let Some(path) = beneath(root, &directory.sink) else { continue };
+                    let Some(path) = path_beneath_root(root, &directory.sink) else { continue };
                     match root.root.enter_directory(&path) {
-                        Ok(held) => self.leave_out(directory, &mut section.entries, |name| {
-                            matches!(look_at(held.as_fd(), name), Ok(Some(_)))
+                        Ok(held) => self.remove_taken_entries(directory, &mut section.entries, |name| {
+                            matches!(read_existing_entry(held.as_fd(), name), Ok(Some(_)))
                         }),
                         Err(error) if error.kind() == ErrorKind::NotFound => {}
-                        Err(_) if has_other(root, &path) => return self.leave_directory(section),
+                        Err(_) if has_non_directory(root, &path) => {
+                            return self.report_taken_directory(section);
+                        }
                         Err(_) => {}
                     }
                 }
@@ -56,7 +60,7 @@ impl SourceLane<'_> {
         true
     }
 
-    fn leave_out(
+    fn remove_taken_entries(
         &self,
         directory: &CopiedDirectoryPaths,
         entries: &mut Vec<Entry>,
@@ -65,32 +69,32 @@ impl SourceLane<'_> {
         entries.retain(|entry| {
             let stays = !is_taken(&entry.name);
             if !stays {
-                self.tell_place_taken(directory, entry.name_at_source());
+                self.report_place_taken(directory, entry.name_at_source());
             }
             stays
         });
     }
 
     /// Reports a directory that can't be copied, with its first section.
-    fn leave_directory(&self, section: &DirectorySection) -> bool {
+    fn report_taken_directory(&self, section: &DirectorySection) -> bool {
         if section.metadata.is_some() {
-            self.tell_place_taken(&section.directory, b"");
+            self.report_place_taken(&section.directory, b"");
         }
         false
     }
 
-    fn tell_place_taken(&self, directory: &CopiedDirectoryPaths, name: &[u8]) {
+    fn report_place_taken(&self, directory: &CopiedDirectoryPaths, name: &[u8]) {
         let root = &self.source.tree.roots[directory.root_index as usize].root;
         self.fail_path(root.full_path(&directory.source, name), FailureKind::InTheWay, DETAIL);
     }
 }
 
 /// Returns true if a component of the path exists and is no directory.
-fn has_other(root: &ScanRoot, path: &RelPath) -> bool {
+fn has_non_directory(root: &ScanRoot, path: &RelPath) -> bool {
     let mut path = path.clone();
     while let Some((above, name)) = path.split_last() {
         if let Ok(held) = root.root.enter_directory(&above) {
-            let found = look_at(held.as_fd(), name);
+            let found = read_existing_entry(held.as_fd(), name);
             return matches!(found, Ok(Some(present)) if !matches!(present, ExistingEntry::Other));
         }
         path = above;

@@ -74,7 +74,7 @@ use crate::chunks::SourceChunkFeed;
 use crate::context::SessionContext;
 use crate::counters::TransferCounters;
 use crate::error::SessionError;
-use crate::lanes::{EstablishedLaneResources, LaneComm, decline, run_comms};
+use crate::lanes::{EstablishedLaneResources, LaneComm, run_comms, send_start_failure};
 use crate::placement::PlacedLanes;
 use crate::spill::{LaneSpill, spills};
 use absence_proof::DeletionProof;
@@ -145,10 +145,10 @@ pub(crate) fn run(
         share: context.share.clone(),
         observer: context.observer,
     };
-    let nodes: Vec<NodeSet> = starts.iter().map(|start| start.crew.place().memory).collect();
+    let nodes: Vec<NodeSet> = starts.iter().map(|start| start.crew.placement().memory).collect();
     let spills = match spills_of_lanes(&source, &nodes) {
         Ok(spills) => spills,
-        Err(error) => return (TransferCounters::default(), Err(decline(starts, error))),
+        Err(error) => return (TransferCounters::default(), Err(send_start_failure(starts, error))),
     };
     let (mut lanes, mut rests) = (Vec::new(), Vec::new());
     for (start, spills) in starts.into_iter().zip(spills) {
@@ -164,7 +164,7 @@ pub(crate) fn run(
     }
     setup.failures.into_iter().for_each(|failure| lanes[0].fail(failure));
     if let Some(chunks) = &source.chunks {
-        chunks.tell(lanes[0].mail.waker());
+        chunks.set_waker(lanes[0].mail.waker());
     }
     run_lanes(&lanes, rests, setup.destination, abort)
 }
@@ -181,10 +181,10 @@ fn spills_of_lanes(
     }
     if source.sizing.is_memory && !settings.source.is_empty() {
         let text = "spill: the sources are in memory, and read faster than it writes: not used";
-        source.camp.tell(text.to_owned());
+        source.camp.add_notice(text.to_owned());
     }
     let slot_bytes = source.spec.slot_bytes as usize;
-    spills(directories, settings, slot_bytes, nodes, |text| source.camp.tell(text))
+    spills(directories, settings, slot_bytes, nodes, |text| source.camp.add_notice(text))
 }
 
 /// A lane's link, its progress engine if it has one, and the number of its I/O threads.
@@ -213,7 +213,7 @@ fn run_lanes(
             comms.push(LaneComm { link, hub, side, pool, crew, fault, stop: lane });
         }
         let (side, result) = run_comms(comms, stall, abort);
-        (side.map(|side| side.both()).unwrap_or_default(), result)
+        (side.map(|side| side.combined_counters()).unwrap_or_default(), result)
     })
 }
 
@@ -222,18 +222,18 @@ fn run_lanes(
 fn start_further_threads<'scope>(lane: &'scope SourceLane<'_>, scope: &'scope Scope<'scope, '_>) {
     for spill in &lane.spills {
         lane.fault.spawn(scope, lane, "carrack-spill", move || {
-            let _seat = lane.crew.sit(ThreadDuty::Io(0));
-            spill.write_out(lane);
+            let _seat = lane.crew.bind_current_thread(ThreadDuty::Io(0));
+            spill.run_writer(lane);
         });
         lane.fault.spawn(scope, lane, "carrack-refill", move || {
-            let _seat = lane.crew.sit(ThreadDuty::Io(0));
-            spill.bring_back(lane);
+            let _seat = lane.crew.bind_current_thread(ThreadDuty::Io(0));
+            spill.run_reader(lane);
         });
     }
     if lane.send_queue.seals {
         lane.fault.spawn(scope, lane, "carrack-send", move || {
-            let _seat = lane.crew.sit(ThreadDuty::Io(0));
-            sender::send_the_rest(lane);
+            let _seat = lane.crew.bind_current_thread(ThreadDuty::Io(0));
+            sender::send_waiting_objects(lane);
         });
     }
 }

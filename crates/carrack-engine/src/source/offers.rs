@@ -54,7 +54,7 @@ pub(super) struct OfferedSectionOrigin {
 
 impl OfferedSectionOrigin {
     /// The origin of a section of the scan.
-    pub(super) fn scan(device: u64) -> OfferedSectionOrigin {
+    pub(super) fn from_scan(device: u64) -> OfferedSectionOrigin {
         OfferedSectionOrigin { device, chunk: None, part: None, _asked: None }
     }
 }
@@ -112,7 +112,7 @@ impl OfferedDirectorySections {
     ) -> Option<DirectorySection> {
         let DirectorySection { directory, metadata, extras, entries } = section;
         let was_empty = self.sections.is_empty();
-        EntryTableEncoder::new(&mut self.table).section(&directory.sink, metadata.as_ref());
+        EntryTableEncoder::new(&mut self.table).begin_section(&directory.sink, metadata.as_ref());
         let mut entries = entries.into_iter().peekable();
         let mut taken = Vec::new();
         while !self.is_full()
@@ -146,7 +146,7 @@ impl SourceOfferTable {
         }
     }
 
-    fn tray(&self) -> MutexGuard<'_, OfferedDirectorySections> {
+    fn lock_open_offer(&self) -> MutexGuard<'_, OfferedDirectorySections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -163,11 +163,13 @@ impl SourceOfferTable {
         let mut digests = digests.into_iter();
         let mut rest = Some(section);
         while let Some(section) = rest {
-            let mut tray = self.tray();
+            let mut tray = self.lock_open_offer();
             rest = if self.is_sync {
-                tray.put(section, origin.clone(), |writer, entry| compared(writer, entry, &mut digests))
+                tray.put(section, origin.clone(), |writer, entry| {
+                    write_compared_entry(writer, entry, &mut digests)
+                })
             } else {
-                tray.put(section, origin.clone(), recorded)
+                tray.put(section, origin.clone(), write_recorded_entry)
             };
             let is_full = tray.is_full() || rest.is_some();
             let full = is_full.then(|| std::mem::take(&mut *tray));
@@ -202,12 +204,12 @@ impl SourceOfferTable {
 
     /// Delivers the sink's reply. Runs on the comm thread.
     pub(super) fn answer(&self, wanted: &WantedMessage) -> Result<(), SessionError> {
-        let found = self.waiting.release(|waiting| waiting.trays.remove(&wanted.id));
+        let found = self.waiting.change_and_wake_one(|waiting| waiting.trays.remove(&wanted.id));
         let Some(sections) = found else {
             return Err(SessionError::Protocol(format!("offer {} was never made", wanted.id)));
         };
         let answered = choose(sections, wanted)?;
-        self.answered.release(|answers| {
+        self.answered.change_and_wake_one(|answers| {
             answers.queue.extend(answered);
             assert!(answers.open > 0, "each offer is answered once");
             answers.open -= 1;
@@ -226,7 +228,7 @@ impl SourceOfferTable {
 
     /// Sends the open offer, as no further section follows soon.
     pub(super) fn flush(&self, say: &dyn Fn(ControlMessage)) {
-        let last = std::mem::take(&mut *self.tray());
+        let last = std::mem::take(&mut *self.lock_open_offer());
         if !last.sections.is_empty() {
             // Ends early only if the session ends.
             let _ = self.send(last, say);
@@ -236,7 +238,7 @@ impl SourceOfferTable {
     /// Sends the last offer at the end of the scan.
     pub(super) fn end(&self, say: &dyn Fn(ControlMessage)) {
         self.flush(say);
-        self.answered.release(|answers| {
+        self.answered.change_and_wake_one(|answers| {
             assert!(!answers.is_ended, "the scan ends once");
             answers.is_ended = true;
         });
@@ -260,26 +262,26 @@ fn bytes_of(entry: &Entry) -> usize {
 }
 
 /// Writes an entry as journals have it, with flags that an earlier session may not have set yet.
-fn recorded(writer: EntryTableEncoder<'_>, entry: &Entry) {
+fn write_recorded_entry(writer: EntryTableEncoder<'_>, entry: &Entry) {
     let flags = entry.extras.as_deref().and_then(|extras| extras.flags);
-    let flags = flags.filter(|flags| flags.fastening().set() != 0);
+    let flags = flags.filter(|flags| flags.write_protecting().active() != 0);
     let extras = flags.map(|flags| ExtraMetadata { flags: Some(flags), ..ExtraMetadata::default() });
-    writer.with(extras.as_ref()).whole(entry);
+    writer.with_extras(extras.as_ref()).add_entry(entry);
 }
 
 /// Writes an entry for a sink that compares: all of its metadata, and its digest if contents are compared.
-fn compared(
+fn write_compared_entry(
     writer: EntryTableEncoder<'_>,
     entry: &Entry,
     digests: &mut impl Iterator<Item = Option<[u8; 32]>>,
 ) {
-    let mut writer = writer.with(entry.extras.as_deref());
+    let mut writer = writer.with_extras(entry.extras.as_deref());
     let digest = digests.next().flatten();
     match &entry.kind {
         EntryKind::Regular { size } => {
-            writer.regular(&entry.name, *size, &entry.metadata, entry.identity, digest.as_ref());
+            writer.add_regular(&entry.name, *size, &entry.metadata, entry.identity, digest.as_ref());
         }
-        EntryKind::Symlink { .. } | EntryKind::Special(_) => writer.whole(entry),
+        EntryKind::Symlink { .. } | EntryKind::Special(_) => writer.add_entry(entry),
     }
 }
 
@@ -360,7 +362,7 @@ mod tests {
     }
 
     fn whole(mut writer: EntryTableEncoder<'_>, entry: &Entry) {
-        writer.whole(entry);
+        writer.add_entry(entry);
     }
 
     fn wanted(entries: &[u8], held: Vec<HeldRanges>) -> WantedMessage {
@@ -371,7 +373,7 @@ mod tests {
     fn what_is_wanted_is_told_from_what_is_begun() {
         let held = vec![HeldRanges { entry: 2, ranges: vec![0, 10, 50, 50] }];
         let answered =
-            choose(vec![(section(9), OfferedSectionOrigin::scan(7))], &wanted(&[0b0000_0101, 1], held))
+            choose(vec![(section(9), OfferedSectionOrigin::from_scan(7))], &wanted(&[0b0000_0101, 1], held))
                 .unwrap();
         let [answered] = &answered[..] else { panic!() };
         let names: Vec<_> = answered.section.entries.iter().map(|entry| &*entry.name).collect();
@@ -387,9 +389,9 @@ mod tests {
         let mut bare = section(3);
         bare.metadata = None;
         let sections = vec![
-            (section(4), OfferedSectionOrigin::scan(1)),
-            (bare.clone(), OfferedSectionOrigin::scan(2)),
-            (bare, OfferedSectionOrigin::scan(3)),
+            (section(4), OfferedSectionOrigin::from_scan(1)),
+            (bare.clone(), OfferedSectionOrigin::from_scan(2)),
+            (bare, OfferedSectionOrigin::from_scan(3)),
         ];
         let held = vec![HeldRanges { entry: 9, ranges: vec![0, 10] }];
         let answered = choose(sections, &wanted(&[0b0000_1000, 0b0000_0010], held)).unwrap();
@@ -404,12 +406,12 @@ mod tests {
     fn a_tray_takes_what_fits() {
         let mut tray = OfferedDirectorySections::default();
         let mut rest = Some(section(OFFER_ENTRIES_MAX + 10));
-        rest = tray.put(rest.take().unwrap(), OfferedSectionOrigin::scan(7), whole);
+        rest = tray.put(rest.take().unwrap(), OfferedSectionOrigin::from_scan(7), whole);
         assert!(tray.is_full());
         let rest = rest.unwrap();
         assert_eq!((rest.entries.len(), rest.metadata), (10, None));
         let mut next = OfferedDirectorySections::default();
-        assert!(next.put(rest, OfferedSectionOrigin::scan(7), whole).is_none() && !next.is_full());
+        assert!(next.put(rest, OfferedSectionOrigin::from_scan(7), whole).is_none() && !next.is_full());
     }
 
     #[test]
@@ -424,8 +426,8 @@ mod tests {
         let mut counts = Vec::new();
         while let Some(section) = rest {
             let mut tray = OfferedDirectorySections::default();
-            rest = tray.put(section, OfferedSectionOrigin::scan(7), |writer, entry| {
-                compared(writer, entry, &mut std::iter::empty())
+            rest = tray.put(section, OfferedSectionOrigin::from_scan(7), |writer, entry| {
+                write_compared_entry(writer, entry, &mut std::iter::empty())
             });
             assert!(tray.table.len() <= TABLE_BYTES_MAX);
             counts.push(tray.entry_count);
@@ -444,8 +446,8 @@ mod tests {
             assert!(
                 choose(
                     vec![
-                        (section(4), OfferedSectionOrigin::scan(7)),
-                        (section(5), OfferedSectionOrigin::scan(7))
+                        (section(4), OfferedSectionOrigin::from_scan(7)),
+                        (section(5), OfferedSectionOrigin::from_scan(7))
                     ],
                     &bad
                 )
@@ -460,8 +462,8 @@ mod tests {
     #[test]
     fn the_end_comes_when_everything_is_answered() {
         let offers = SourceOfferTable::new(false);
-        assert_eq!(offers.wait_for_room(vec![(section(9), OfferedSectionOrigin::scan(7))]), Some(1));
-        offers.answered.release(|answers| answers.is_ended = true);
+        assert_eq!(offers.wait_for_room(vec![(section(9), OfferedSectionOrigin::from_scan(7))]), Some(1));
+        offers.answered.change_and_wake_one(|answers| answers.is_ended = true);
         std::thread::scope(|scope| {
             let taker = scope.spawn(|| std::iter::from_fn(|| offers.next()).count());
             offers.answer(&wanted(&[1, 0], vec![])).unwrap();

@@ -35,7 +35,7 @@ impl PreDeletionProgress {
     }
 
     /// Counts a result of the first scan. The second scan reports the failures.
-    pub(super) fn found(&self, found: &ScannedItem) {
+    pub(super) fn count_item(&self, found: &ScannedItem) {
         self.found.fetch_add(1, Relaxed);
         if let ScannedItem::Failed(_) = found {
             self.has_failed.store(true, Relaxed);
@@ -48,7 +48,7 @@ impl PreDeletionProgress {
     }
 
     /// Notes the end of the first scan.
-    pub(super) fn looked(&self) {
+    pub(super) fn end_first_scan(&self) {
         self.step.with(|step| {
             assert!(*step == DeleteBeforePhase::Looking, "the first scan ends once");
             *step = DeleteBeforePhase::Looked;
@@ -56,14 +56,14 @@ impl PreDeletionProgress {
     }
 
     /// Returns `Some` after the first scan: true if something could not be read.
-    pub(super) fn verdict(&self) -> Option<bool> {
+    pub(super) fn has_scan_failed(&self) -> Option<bool> {
         let is_over = self.step.with(|step| *step != DeleteBeforePhase::Looking);
         is_over.then(|| self.has_failed.load(Relaxed))
     }
 
     /// Notes that the sink has removed the entries.
-    pub(super) fn cleared(&self) {
-        self.step.release(|step| {
+    pub(super) fn mark_removed(&self) {
+        self.step.change_and_wake_one(|step| {
             assert!(*step == DeleteBeforePhase::Looked, "the removal follows the first scan");
             *step = DeleteBeforePhase::Cleared;
         });
@@ -89,18 +89,18 @@ mod tests {
     #[test]
     fn one_step_follows_the_other() {
         let clearing = PreDeletionProgress::new();
-        assert_eq!(clearing.verdict(), None);
+        assert_eq!(clearing.has_scan_failed(), None);
         let failure =
             EntryFailure { path: b"x"[..].into(), kind: FailureKind::ReadError, detail: String::new() };
         let skipped = ScannedItem::Skipped { path: b"x"[..].into(), reason: "a socket".to_owned() };
-        clearing.found(&skipped);
-        clearing.looked();
-        assert_eq!((clearing.verdict(), clearing.found_count()), (Some(false), 1));
-        clearing.found(&ScannedItem::Failed(failure));
-        assert_eq!(clearing.verdict(), Some(true));
+        clearing.count_item(&skipped);
+        clearing.end_first_scan();
+        assert_eq!((clearing.has_scan_failed(), clearing.found_count()), (Some(false), 1));
+        clearing.count_item(&ScannedItem::Failed(failure));
+        assert_eq!(clearing.has_scan_failed(), Some(true));
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| clearing.wait());
-            clearing.cleared();
+            clearing.mark_removed();
             assert!(waiting.join().unwrap());
         });
         let ended = PreDeletionProgress::new();

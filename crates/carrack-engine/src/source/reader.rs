@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use carrack_machine::{Slot, ThreadDuty};
-use carrack_model::{FailureKind, FileId, TargetId, plain};
+use carrack_model::{FailureKind, FileId, TargetId, text_without_errno};
 use carrack_plan::{FileCursor, ObjectExtent, StorageRequestTiming};
 use carrack_storage::SourceError;
 use carrack_transport::{ObjectPayload, OutgoingObject, SendfileSourceFile};
@@ -29,7 +29,7 @@ const DIRECT_ALIGN: usize = 4096;
 
 /// Works until the session ends, while the tuner lets this thread work.
 pub(super) fn run(lane: &SourceLane<'_>, number: usize) {
-    let _seat = lane.crew.sit(ThreadDuty::Io(number));
+    let _seat = lane.crew.bind_current_thread(ThreadDuty::Io(number));
     let mut reader = SourceReader { lane, sender: ObjectSender::new(lane), table: Vec::new(), serving: None };
     loop {
         lane.read_queue.await_turn(number);
@@ -37,11 +37,11 @@ pub(super) fn run(lane: &SourceLane<'_>, number: usize) {
         let Ok((target, work)) = taken else { return };
         reader.serving = target;
         // An error here is a closed monitor (the session ends) or a broken endpoint.
-        if let Err(error) = reader.work(work) {
+        if let Err(error) = reader.run_work(work) {
             lane.raise(error);
             return;
         }
-        reader.storage_is_done(None);
+        reader.end_service(None);
     }
 }
 
@@ -55,12 +55,12 @@ struct SourceReader<'a> {
 }
 
 impl SourceReader<'_> {
-    fn work(&mut self, work: ReadWork) -> Result<(), SessionError> {
+    fn run_work(&mut self, work: ReadWork) -> Result<(), SessionError> {
         match (work, self.serving) {
-            (ReadWork::Bundle(parcel), Some(target)) => self.bundle(target, parcel),
+            (ReadWork::Bundle(parcel), Some(target)) => self.send_bundle(target, parcel),
             (ReadWork::Open(opening), Some(target)) => {
                 match (SourceLargeFileOpener { lane: self.lane, target }).open(opening) {
-                    Some((file, cursor)) => self.run_of_objects(target, &file, cursor),
+                    Some((file, cursor)) => self.send_object_run(target, &file, cursor),
                     None => Ok(()),
                 }
             }
@@ -68,15 +68,15 @@ impl SourceReader<'_> {
                 SourceLargeFileOpener { lane: self.lane, target: file.target }.refill(&file, ranges);
                 Ok(())
             }
-            (ReadWork::Object(piece), _) => self.object(piece),
-            (ReadWork::Cursor(file, cursor), Some(target)) => self.run_of_objects(target, &file, cursor),
+            (ReadWork::Object(piece), _) => self.send_object(piece),
+            (ReadWork::Cursor(file, cursor), Some(target)) => self.send_object_run(target, &file, cursor),
             (ReadWork::Damaged(file, step), _) => {
                 let detail = "the sink's storage does not hold what is written to it";
-                self.lane.lost(&file, true, FailureKind::Corrupt, detail, step);
+                self.lane.fail_object(&file, true, FailureKind::Corrupt, detail, step);
                 Ok(())
             }
             (ReadWork::Follow(file, step), _) => {
-                self.lane.follow(&file, step);
+                self.lane.take_next_step(&file, step);
                 Ok(())
             }
             (ReadWork::Close(file), _) => {
@@ -99,9 +99,9 @@ impl SourceReader<'_> {
     }
 
     /// Ends the service of the target, and reports the service time to the policy.
-    fn storage_is_done(&mut self, service: Option<StorageRequestTiming>) {
+    fn end_service(&mut self, service: Option<StorageRequestTiming>) {
         if let Some(target) = self.serving.take() {
-            self.lane.read_queue.finished(target, service);
+            self.lane.read_queue.finish_service(target, service);
         }
     }
 
@@ -110,7 +110,7 @@ impl SourceReader<'_> {
         let leased = lane.counters.time(ThreadActivity::Blocked, || {
             lane.pool.try_lease().map_or_else(
                 || {
-                    lane.spills.iter().for_each(LaneSpill::ring);
+                    lane.spills.iter().for_each(LaneSpill::wake_writer);
                     lane.pool.lease()
                 },
                 Ok,
@@ -121,7 +121,7 @@ impl SourceReader<'_> {
 
     // Bundles: many small files in one object (M7).
 
-    fn bundle(&mut self, target: TargetId, mut parcel: BundleReadWork) -> Result<(), SessionError> {
+    fn send_bundle(&mut self, target: TargetId, mut parcel: BundleReadWork) -> Result<(), SessionError> {
         let mut slot = self.lease()?;
         let lane = self.lane;
         let began = Instant::now();
@@ -134,7 +134,7 @@ impl SourceReader<'_> {
             lane.read_queue.put_back(target, parcel.split_off(cut_at));
         }
         let bytes = content_len as u64 + FILE_COSTS_BYTES * parcel.bundle.entry_count as u64;
-        self.storage_is_done(Some(StorageRequestTiming { time: began.elapsed(), bytes }));
+        self.end_service(Some(StorageRequestTiming { time: began.elapsed(), bytes }));
         let body_len = content_len + table_len;
         assert!(body_len <= slot.bytes().len(), "a bundle fits into a slot");
         let header = FrameHeader {
@@ -154,7 +154,7 @@ impl SourceReader<'_> {
     /// Reads and sends neighbouring objects, then releases the file to other threads. Its cursor goes before
     /// files that wait to be opened: behind them it would never be reached while the maximum of files is
     /// open.
-    fn run_of_objects(
+    fn send_object_run(
         &mut self,
         target: TargetId,
         file: &Arc<OpenSourceLargeFile>,
@@ -162,21 +162,21 @@ impl SourceReader<'_> {
     ) -> Result<(), SessionError> {
         for _ in 0..RUN_OBJECTS {
             let Some(extent) = file.cut(&mut cursor) else {
-                let step = file.cursor_ended();
-                self.lane.follow(file, step);
+                let step = file.end_cursor();
+                self.lane.take_next_step(file, step);
                 return Ok(());
             };
             self.lane.read_queue.charge(target, extent.range.len);
-            self.object(ObjectWork { file: Arc::clone(file), extent, attempts: 0, place: None })?;
+            self.send_object(ObjectWork { file: Arc::clone(file), extent, attempts: 0, place: None })?;
         }
         self.lane.read_queue.push_begun(vec![(target, ReadWork::Cursor(Arc::clone(file), cursor))]);
         Ok(())
     }
 
-    fn object(&mut self, piece: ObjectWork) -> Result<(), SessionError> {
+    fn send_object(&mut self, piece: ObjectWork) -> Result<(), SessionError> {
         let (file, extent) = (Arc::clone(&piece.file), piece.extent);
-        let prepared = if piece.attempts == 0 && self.leaves_from_file(&file) {
-            self.storage_is_done(None);
+        let prepared = if piece.attempts == 0 && self.sends_from_file(&file) {
+            self.end_service(None);
             Ok((ObjectPayload::Extent(Arc::clone(&file) as Arc<dyn SendfileSourceFile>), 0, [0; 32]))
         } else {
             let mut slot = self.lease()?;
@@ -185,15 +185,15 @@ impl SourceReader<'_> {
             read.map(|(table_len, check)| (ObjectPayload::Slot(slot), table_len, check))
         };
         let (payload, table_len, check) =
-            match prepared.and_then(|read| self.may_leave(&piece).map(|()| read)) {
+            match prepared.and_then(|read| self.check_unchanged(&piece).map(|()| read)) {
                 Ok(read) => read,
                 Err(problem) => {
-                    self.lane.read_queue.arrived(piece.place);
-                    self.lost(&file, problem);
+                    self.lane.read_queue.release_in_flight(piece.place);
+                    self.fail_object(&file, problem);
                     return Ok(());
                 }
             };
-        file.announced();
+        file.mark_announced();
         let header = FrameHeader {
             kind: FrameKind::Object,
             body_len: extent.range.len as u32 + table_len,
@@ -209,10 +209,10 @@ impl SourceReader<'_> {
 
     /// Checks an inline-announced file before its last object, or before an object that is read again: the
     /// sink commits the file with that object, so the file must be unchanged.
-    fn may_leave(&self, piece: &ObjectWork) -> Result<(), ReadProblem> {
+    fn check_unchanged(&self, piece: &ObjectWork) -> Result<(), ReadProblem> {
         let file = &piece.file;
         let may_be_last = piece.attempts > 0 || piece.extent.range.end() == Some(file.found.entry.size());
-        if !file.is_by_itself() || !may_be_last {
+        if !file.is_inline_announced() || !may_be_last {
             return Ok(());
         }
         match file.source.is_unchanged() {
@@ -224,22 +224,22 @@ impl SourceReader<'_> {
 
     /// Returns true if the transport may send the file's objects straight from the page cache. A retried file
     /// is read into slots. So is an inline-announced file, which is not checked after its last object.
-    fn leaves_from_file(&self, file: &OpenSourceLargeFile) -> bool {
+    fn sends_from_file(&self, file: &OpenSourceLargeFile) -> bool {
         self.lane.sends_from_files()
             && file.found.attempts == 0
-            && !file.is_by_itself()
+            && !file.is_inline_announced()
             && !file.source.is_direct()
     }
 
-    fn lost(&self, file: &Arc<OpenSourceLargeFile>, problem: ReadProblem) {
+    fn fail_object(&self, file: &Arc<OpenSourceLargeFile>, problem: ReadProblem) {
         match problem {
             ReadProblem::Changed => {
-                let (_, step) = file.lost_one(FileAbortReason::Changed);
-                self.lane.follow(file, step);
+                let (_, step) = file.end_lost_object(FileAbortReason::Changed);
+                self.lane.take_next_step(file, step);
             }
             ReadProblem::Failed(detail) => {
-                let (is_first, step) = file.lost_one(FileAbortReason::Reported);
-                self.lane.lost(file, is_first, FailureKind::ReadError, detail, step);
+                let (is_first, step) = file.end_lost_object(FileAbortReason::Reported);
+                self.lane.fail_object(file, is_first, FailureKind::ReadError, detail, step);
             }
         }
     }
@@ -257,8 +257,8 @@ impl SourceReader<'_> {
         let wanted = if file.source.is_direct() { len.next_multiple_of(DIRECT_ALIGN) } else { len };
         let began = Instant::now();
         let got = file.source.read_at(&mut slot.bytes_mut()[..wanted], extent.range.offset);
-        self.storage_is_done(Some(StorageRequestTiming { time: began.elapsed(), bytes: extent.range.len }));
-        if got.map_err(|error| ReadProblem::Failed(plain(&error)))? < len {
+        self.end_service(Some(StorageRequestTiming { time: began.elapsed(), bytes: extent.range.len }));
+        if got.map_err(|error| ReadProblem::Failed(text_without_errno(&error)))? < len {
             return Err(ReadProblem::Changed);
         }
         let checksum = self.lane.source.spec.checksum;
@@ -271,7 +271,7 @@ impl SourceReader<'_> {
         let digested_size = self.lane.source.spec.part.is_none().then(|| file.found.entry.size());
         object_check(checksum, extent.range, &slot.bytes()[..len], digested_size)
             .map(|check| (0, check.value))
-            .map_err(|error| ReadProblem::Failed(plain(&error)))
+            .map_err(|error| ReadProblem::Failed(text_without_errno(&error)))
     }
 }
 

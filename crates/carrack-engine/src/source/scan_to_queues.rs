@@ -15,7 +15,7 @@ use carrack_machine::ThreadDuty;
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
 use carrack_model::{
     CopiedDirectoryPaths, DirectorySection, Entry, EntryFailure, EntryKind, FailureKind, MetadataFidelity,
-    PartialCopyRange, RangeSet, TargetId, TransferEvent, UserNotice, plain,
+    PartialCopyRange, RangeSet, TargetId, TransferEvent, UserNotice, text_without_errno,
 };
 use carrack_plan::{BundleLimits, BundleOrLargeFile, Bundler};
 use carrack_storage::{ExtraMetadataReader, FileIdentity, ScanFilter, ScanRoot, ScannedItem, SourceScan};
@@ -31,7 +31,7 @@ use super::pre_deletion::PreDeletionProgress;
 use super::work::{BundleReadWork, ReadWork};
 use crate::chunks::{ChunkOfEntries, ChunkWorkKind};
 use crate::error::SessionError;
-use crate::event_delivery::lacking;
+use crate::event_delivery::unsupported_metadata_notice;
 
 /// Scans all sources, or takes chunks to the last one. Returns when all work is queued.
 pub(super) fn run(lanes: &[SourceLane<'_>], destination: Option<FileIdentity>) {
@@ -47,7 +47,7 @@ pub(super) fn run(lanes: &[SourceLane<'_>], destination: Option<FileIdentity>) {
     let extras = ExtraMetadataReader::new(fidelity, source.spec.slot_bytes as usize).map(Arc::new);
     let filter = match ScanFilter::new(&source.settings.selection) {
         Ok(filter) => filter.map(Arc::new),
-        Err(error) => return feeder.first().raise(SessionError::refused(plain(&error), "")),
+        Err(error) => return feeder.first().raise(SessionError::refused(text_without_errno(&error), "")),
     };
     let mut scan = SourceScan {
         roots: source.tree.roots.iter().map(ScanRoot::clone).collect(),
@@ -57,26 +57,29 @@ pub(super) fn run(lanes: &[SourceLane<'_>], destination: Option<FileIdentity>) {
         filter,
         record: source.deletion.evidence.as_ref().map(|evidence| Arc::clone(&evidence.record)),
     };
-    if let Some(notice) = lacking(source.settings.fidelity.kept, source.kept, "destination") {
+    if let Some(notice) =
+        unsupported_metadata_notice(source.settings.fidelity.kept, source.kept, "destination")
+    {
         feeder.first().report(TransferEvent::Notice(notice));
     }
     if let Some(clearing) = &source.deletion.clearing {
-        if !feeder.clear(&scan, clearing) {
+        if !feeder.run_pre_deletion(&scan, clearing) {
             return;
         }
         // The sink has removed the entries.
         scan.record = None;
     }
     match &source.offers {
-        None => feeder.find(&scan),
+        None => feeder.scan_or_take_chunks(&scan),
         Some(offers) => thread::scope(|scope| {
             let first = feeder.first();
             first.fault.spawn(scope, first, "carrack-offer", || {
-                let _seat = first.crew.sit(ThreadDuty::Io(first.read_queue.threads_at_start()));
+                let _seat =
+                    first.crew.bind_current_thread(ThreadDuty::Io(first.read_queue.threads_at_start()));
                 feeder.take_answers(offers);
             });
-            feeder.find(&scan);
-            offers.end(&|message| first.say(message));
+            feeder.scan_or_take_chunks(&scan);
+            offers.end(&|message| first.send_message(message));
         }),
     }
     extras.iter().flat_map(|extras| extras.losses().take()).for_each(|loss| {
@@ -98,10 +101,10 @@ struct ScanQueueFiller<'a> {
 
 impl<'a> ScanQueueFiller<'a> {
     /// Scans, or takes chunks, to the end.
-    fn find(&self, scan: &SourceScan) {
+    fn scan_or_take_chunks(&self, scan: &SourceScan) {
         match &self.source.chunks {
             Some(chunks) => self.work_in_lane(0, &|| self.take_chunks(chunks)),
-            None => scan.run_on(&|i, work| self.work_in_lane(i, work), &|found| self.found(found)),
+            None => scan.run_on(&|i, work| self.work_in_lane(i, work), &|found| self.handle_item(found)),
         }
     }
 
@@ -113,12 +116,12 @@ impl<'a> ScanQueueFiller<'a> {
             0 => ThreadDuty::Master(0),
             further => ThreadDuty::Io(lane.read_queue.threads_at_start() + further - 1),
         };
-        let _seat = lane.crew.sit(duty);
+        let _seat = lane.crew.bind_current_thread(duty);
         work();
     }
 
     /// Scans for read errors, and lets the sink remove entries. Returns false if the session ends.
-    fn clear(&self, scan: &SourceScan, clearing: &PreDeletionProgress) -> bool {
+    fn run_pre_deletion(&self, scan: &SourceScan, clearing: &PreDeletionProgress) -> bool {
         // Attributes are not needed here, and their losses would be reported twice.
         let scan = SourceScan {
             roots: scan.roots.iter().map(ScanRoot::clone).collect(),
@@ -129,10 +132,10 @@ impl<'a> ScanQueueFiller<'a> {
         };
         let first = self.first();
         scan.run_on(&|i, work| self.work_in_lane(i, work), &|found| {
-            clearing.found(&found);
+            clearing.count_item(&found);
             if first.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
-        clearing.looked();
+        clearing.end_first_scan();
         first.mail.wake();
         clearing.wait()
     }
@@ -145,7 +148,7 @@ impl<'a> ScanQueueFiller<'a> {
     /// Returns the lane for the next piece of work: the lane with the smallest backlog. A lane that has had
     /// no work stays closed until all open lanes are saturated, as one lane is cheaper than several for a
     /// small load (N7).
-    fn lane(&self) -> &'a SourceLane<'a> {
+    fn next_lane(&self) -> &'a SourceLane<'a> {
         let (open, closed) = self.lanes.split_at(self.opened.load(Relaxed));
         let least = open.iter().min_by_key(|lane| lane.backlog.bytes());
         match (least, closed.first()) {
@@ -172,10 +175,10 @@ impl<'a> ScanQueueFiller<'a> {
         })
     }
 
-    fn found(&self, found: ScannedItem) -> ControlFlow<()> {
+    fn handle_item(&self, found: ScannedItem) -> ControlFlow<()> {
         let first = self.first();
         match found {
-            ScannedItem::Section(section, device) => return self.section(section, device),
+            ScannedItem::Section(section, device) => return self.handle_section(section, device),
             ScannedItem::Failed(failure) => first.fail(failure),
             ScannedItem::Skipped { path, reason } => {
                 first.counters.entries_skipped.fetch_add(1, Relaxed);
@@ -185,18 +188,18 @@ impl<'a> ScanQueueFiller<'a> {
         ControlFlow::Continue(())
     }
 
-    fn section(&self, mut section: DirectorySection, device: u64) -> ControlFlow<()> {
-        if self.are_merged && !self.first().leave_places(&mut section) {
+    fn handle_section(&self, mut section: DirectorySection, device: u64) -> ControlFlow<()> {
+        if self.are_merged && !self.first().remove_taken_places(&mut section) {
             return ControlFlow::Continue(());
         }
         if let Some(part) = self.source.spec.part {
             self.narrow(&mut section, part);
         }
         self.count(&section);
-        let origin = OfferedSectionOrigin::scan(device);
+        let origin = OfferedSectionOrigin::from_scan(device);
         match &self.source.offers {
             Some(offers) => self.offer(offers, section, &origin),
-            None => self.wanted(section, &origin),
+            None => self.queue_wanted(section, &origin),
         }
     }
 
@@ -226,13 +229,13 @@ impl<'a> ScanQueueFiller<'a> {
     ) -> ControlFlow<()> {
         let by_contents = self.source.compares_contents();
         let digests = if by_contents { self.source.tree.digests(&section) } else { Vec::new() };
-        offers.offer(section, digests, origin, &|message| self.first().say(message))
+        offers.offer(section, digests, origin, &|message| self.first().send_message(message))
     }
 
     /// Queues chunk after chunk (Y3).
     fn take_chunks(&self, chunks: &SessionChunks) {
         while let Some((chunk, token)) = chunks.next(self.lanes) {
-            match self.chunk(chunks, &chunk, token) {
+            match self.queue_chunk(chunks, &chunk, token) {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(ControlFlow::Break(())) => return,
                 Err(error) => return self.first().raise(error),
@@ -240,7 +243,7 @@ impl<'a> ScanQueueFiller<'a> {
         }
     }
 
-    fn chunk(
+    fn queue_chunk(
         &self,
         chunks: &SessionChunks,
         chunk: &ChunkOfEntries,
@@ -255,7 +258,7 @@ impl<'a> ScanQueueFiller<'a> {
             Some(part) => part.range().len,
             None => found.iter().flat_map(|section| &section.entries).map(Entry::size).sum(),
         };
-        let asked = (is_offered && self.source.offers.is_some()).then(|| chunks.asked(bytes));
+        let asked = (is_offered && self.source.offers.is_some()).then(|| chunks.add_offered_bytes(bytes));
         let mut sections = Vec::new();
         for section in found {
             self.count_chunk(&section, part);
@@ -271,7 +274,7 @@ impl<'a> ScanQueueFiller<'a> {
                         },
                     ));
                 }
-                None => drop(self.unreadable(&section)),
+                None => drop(self.fail_section(&section)),
             }
         }
         Ok(match self.source.offers.as_ref().filter(|_| is_offered) {
@@ -279,10 +282,10 @@ impl<'a> ScanQueueFiller<'a> {
                 let offered = sections
                     .into_iter()
                     .try_for_each(|(section, origin)| self.offer(offers, section, &origin));
-                offers.flush(&|message| self.first().say(message));
+                offers.flush(&|message| self.first().send_message(message));
                 offered
             }
-            None => self.of_chunk(sections),
+            None => self.queue_chunk_entries(sections),
         })
     }
 
@@ -301,12 +304,15 @@ impl<'a> ScanQueueFiller<'a> {
 
     /// Queues the wanted entries of a chunk. A bundle never spans two chunks, so that each chunk has its own
     /// end.
-    fn of_chunk(&self, sections: Vec<(DirectorySection, OfferedSectionOrigin)>) -> ControlFlow<()> {
+    fn queue_chunk_entries(
+        &self,
+        sections: Vec<(DirectorySection, OfferedSectionOrigin)>,
+    ) -> ControlFlow<()> {
         let mut bundlers: HashMap<TargetId, (Arc<MountedFileSystem>, Bundler)> = HashMap::new();
         let mut last = None;
         for (section, origin) in sections {
             let Some(file_system) = self.source.tree.file_system(origin.device, &section.directory) else {
-                self.unreadable(&section)?;
+                self.fail_section(&section)?;
                 continue;
             };
             if origin.part.is_some() {
@@ -336,8 +342,8 @@ impl<'a> ScanQueueFiller<'a> {
     fn take_answers(&self, offers: &SourceOfferTable) {
         while let Some(answered) = offers.next() {
             let AnsweredSection { section, origin, begun } = answered;
-            if self.go_on(&section.directory, &origin, begun).is_break()
-                || self.wanted(section, &origin).is_break()
+            if self.queue_begun_files(&section.directory, &origin, begun).is_break()
+                || self.queue_wanted(section, &origin).is_break()
             {
                 return;
             }
@@ -345,7 +351,7 @@ impl<'a> ScanQueueFiller<'a> {
     }
 
     /// Queues files of which the sink holds ranges.
-    fn go_on(
+    fn queue_begun_files(
         &self,
         directory: &Arc<CopiedDirectoryPaths>,
         origin: &OfferedSectionOrigin,
@@ -356,7 +362,7 @@ impl<'a> ScanQueueFiller<'a> {
         }
         let Some(file_system) = self.source.tree.file_system(origin.device, directory) else {
             let entries = begun.into_iter().map(|(entry, _)| entry).collect();
-            return self.unreadable(&DirectorySection {
+            return self.fail_section(&DirectorySection {
                 directory: Arc::clone(directory),
                 metadata: None,
                 extras: None,
@@ -369,17 +375,17 @@ impl<'a> ScanQueueFiller<'a> {
         })
     }
 
-    fn wanted(&self, section: DirectorySection, origin: &OfferedSectionOrigin) -> ControlFlow<()> {
+    fn queue_wanted(&self, section: DirectorySection, origin: &OfferedSectionOrigin) -> ControlFlow<()> {
         if self.source.spec.dry_run {
-            self.would_copy(&section);
+            self.report_would_copy(&section);
             let is_over = self.first().fault.is_raised();
             return if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         }
         if origin.chunk.is_some() {
-            return self.of_chunk(vec![(section, origin.clone())]);
+            return self.queue_chunk_entries(vec![(section, origin.clone())]);
         }
         let Some(file_system) = self.source.tree.file_system(origin.device, &section.directory) else {
-            return self.unreadable(&section);
+            return self.fail_section(&section);
         };
         if self.source.spec.part.is_some() {
             let DirectorySection { directory, entries, .. } = section;
@@ -396,7 +402,7 @@ impl<'a> ScanQueueFiller<'a> {
     }
 
     /// Fails the entries of a directory that vanished after its scan.
-    fn unreadable(&self, section: &DirectorySection) -> ControlFlow<()> {
+    fn fail_section(&self, section: &DirectorySection) -> ControlFlow<()> {
         for entry in &section.entries {
             let path = self.source.tree.path(&section.directory, entry);
             self.first().fail_path(path, FailureKind::Missing, "its directory can't be opened any more");
@@ -410,10 +416,10 @@ impl<'a> ScanQueueFiller<'a> {
         counters.entries_found.fetch_add(entries, Relaxed);
         let bytes = section.entries.iter().map(|entry| self.source.wanted_bytes(entry)).sum();
         counters.bytes_found.fetch_add(bytes, Relaxed);
-        self.source.counts.found(section);
+        self.source.counts.count_section(section);
     }
 
-    fn would_copy(&self, section: &DirectorySection) {
+    fn report_would_copy(&self, section: &DirectorySection) {
         let directory = &section.directory.sink;
         if section.metadata.is_some() && !directory.is_root() {
             let path = [directory.as_bytes(), b"/"].concat().into();
@@ -497,13 +503,13 @@ impl<'a> ScanQueueFiller<'a> {
     }
 
     fn push(&self, target: TargetId, work: ReadWork) -> ControlFlow<()> {
-        let lane = self.lane();
+        let lane = self.next_lane();
         let entries = work.fresh_entries();
         if lane.read_queue.await_room(entries).is_err() {
             return ControlFlow::Break(());
         }
-        lane.read_queue.learn(&[target], &self.source.tree.file_systems);
-        lane.backlog.give(work.work_bytes());
+        lane.read_queue.add_targets(&[target], &self.source.tree.file_systems);
+        lane.backlog.add_item(work.work_bytes());
         lane.read_queue.push(target, work);
         ControlFlow::Continue(())
     }

@@ -69,7 +69,7 @@ impl SendQueue {
         let endpoint_count = endpoints.len();
         let sends_extents = endpoint_count > 0 && endpoints.iter().all(|endpoint| endpoint.sends_extents());
         let seals = endpoints.iter().any(|endpoint| endpoint.seals());
-        let gauges = endpoints.iter().filter_map(|endpoint| endpoint.gauge()).collect();
+        let gauges = endpoints.iter().filter_map(|endpoint| endpoint.tcp_state_reader()).collect();
         assert!(ready_max > 0, "an object may be ready before readers wait");
         let credits = credits.into();
         let numbered = endpoints.into_iter().enumerate();
@@ -99,7 +99,7 @@ impl SendQueue {
     /// Adds an object behind the ready ones. Returns the endpoint and object that the caller must drive.
     /// Waits while too many objects are ready and no endpoint is free. Calls `wake_comm` if the comm thread
     /// sends.
-    pub(super) fn bring(
+    pub(super) fn enqueue(
         &self,
         outgoing: OutgoingObject,
         home: &mut LastDrivenEndpoint,
@@ -107,26 +107,26 @@ impl SendQueue {
     ) -> Result<Option<EndpointWithObject>, FifoMonitorClosed> {
         let outcome = self.state.with(|state| {
             state.ready.push_back(outgoing);
-            state.drive_or_go_on(home)
+            state.next_action(home)
         });
         if self.endpoint_count == 0 {
             wake_comm();
         }
         match outcome {
             Some(outcome) => Ok(outcome),
-            None => self.state.take(|state| state.drive_or_go_on(home)),
+            None => self.state.take(|state| state.next_action(home)),
         }
     }
 
     /// Adds an object before all others. Returns the endpoint and object that the caller must drive.
-    pub(super) fn bring_first(
+    pub(super) fn enqueue_first(
         &self,
         outgoing: OutgoingObject,
         wake_comm: impl FnOnce(),
     ) -> Option<EndpointWithObject> {
         let departure = self.state.with(|state| {
             state.first.push_back(outgoing);
-            state.departure(&mut LastDrivenEndpoint::default())
+            state.take_departure(&mut LastDrivenEndpoint::default())
         });
         if self.endpoint_count == 0 {
             wake_comm();
@@ -141,7 +141,7 @@ impl SendQueue {
         kept: usize,
         fit: impl FnOnce(&FrameHeader) -> bool,
     ) -> Option<(FrameHeader, Slot)> {
-        self.state.release(|state| {
+        self.state.change_and_wake_one(|state| {
             let last = state.ready.back().filter(|last| fit(&last.header))?;
             if state.ready.len() <= kept || !matches!(last.payload, ObjectPayload::Slot(_)) {
                 return None;
@@ -156,11 +156,11 @@ impl SendQueue {
     /// Returns the object of [`take_last`](Self::take_last) to its place.
     pub(super) fn put_last(&self, header: FrameHeader, slot: Slot) {
         let outgoing = OutgoingObject { header, payload: ObjectPayload::Slot(slot) };
-        self.state.release(|state| state.ready.push_back(outgoing));
+        self.state.change_and_wake_one(|state| state.ready.push_back(outgoing));
     }
 
     /// Bytes that have left so far.
-    pub(super) fn left_bytes(&self) -> u64 {
+    pub(super) fn departed_bytes(&self) -> u64 {
         self.state.with(|state| state.left_bytes)
     }
 
@@ -168,7 +168,7 @@ impl SendQueue {
     pub(super) fn use_endpoints(&self, count: usize) {
         let before = self.state.with(|state| std::mem::replace(&mut state.used, count.max(1)));
         // A thread that waits for an endpoint may find one now.
-        self.state.release_many(count.saturating_sub(before), |_| ());
+        self.state.change_and_wake_many(count.saturating_sub(before), |_| ());
     }
 
     /// Returns the number of endpoints in use.
@@ -201,9 +201,9 @@ impl SendQueue {
 
     /// Returns the next object for a driver's endpoint, or keeps the free endpoint.
     pub(super) fn next_for(&self, endpoint: NumberedEndpoint) -> Option<EndpointWithObject> {
-        self.state.release(|state| {
+        self.state.change_and_wake_one(|state| {
             state.put_back(endpoint);
-            state.departure(&mut LastDrivenEndpoint::default())
+            state.take_departure(&mut LastDrivenEndpoint::default())
         })
     }
 
@@ -211,9 +211,9 @@ impl SendQueue {
     /// first.
     pub(super) fn next_for_comm(&self, endpoint: NumberedEndpoint) -> Option<EndpointWithObject> {
         let leaves_it = self.state.waiter_count() > 0;
-        self.state.release(|state| {
+        self.state.change_and_wake_one(|state| {
             state.put_back(endpoint);
-            if leaves_it { None } else { state.departure(&mut LastDrivenEndpoint::default()) }
+            if leaves_it { None } else { state.take_departure(&mut LastDrivenEndpoint::default()) }
         })
     }
 
@@ -228,25 +228,25 @@ impl SendQueue {
 
     /// Adds credits and wakes threads that wait for them.
     pub(super) fn credit(&self, count: u64) {
-        self.state.release_many(count as usize, |state| state.credits += count);
+        self.state.change_and_wake_many(count as usize, |state| state.credits += count);
         if self.seals {
-            self.leftovers.release(|is_there| *is_there = true);
+            self.leftovers.change_and_wake_one(|is_there| *is_there = true);
         }
     }
 
     /// Returns an object to drive, if no I/O thread waits for one.
-    pub(super) fn leftover(&self) -> Option<EndpointWithObject> {
-        self.state.try_take(|state| state.departure(&mut LastDrivenEndpoint::default()))
+    pub(super) fn take_unclaimed(&self) -> Option<EndpointWithObject> {
+        self.state.try_take(|state| state.take_departure(&mut LastDrivenEndpoint::default()))
     }
 
     /// Waits until there may be an object to drive.
-    pub(super) fn await_leftover(&self) -> Result<(), FifoMonitorClosed> {
+    pub(super) fn await_unclaimed(&self) -> Result<(), FifoMonitorClosed> {
         self.leftovers.take(|is_there| std::mem::take(is_there).then_some(()))
     }
 
     /// Returns an object for the link, if there is one with a credit.
-    pub(super) fn for_link(&self) -> Option<(FrameHeader, Slot)> {
-        let outgoing = self.state.release(SendQueueState::ready_object)?;
+    pub(super) fn next_for_link(&self) -> Option<(FrameHeader, Slot)> {
+        let outgoing = self.state.change_and_wake_one(SendQueueState::ready_object)?;
         match outgoing.payload {
             ObjectPayload::Slot(slot) => Some((outgoing.header, slot)),
             // Extents are added only if endpoints send them.
@@ -263,8 +263,8 @@ impl SendQueue {
 
 impl SendQueueState {
     /// Returns the next action of a thread that brought an object: drive, read on, or wait.
-    fn drive_or_go_on(&mut self, home: &mut LastDrivenEndpoint) -> Option<Option<EndpointWithObject>> {
-        match self.departure(home) {
+    fn next_action(&mut self, home: &mut LastDrivenEndpoint) -> Option<Option<EndpointWithObject>> {
+        match self.take_departure(home) {
             None if self.ready.len() >= self.ready_max => None,
             outcome => Some(outcome),
         }
@@ -285,7 +285,7 @@ impl SendQueueState {
         }
     }
 
-    fn departure(&mut self, home: &mut LastDrivenEndpoint) -> Option<EndpointWithObject> {
+    fn take_departure(&mut self, home: &mut LastDrivenEndpoint) -> Option<EndpointWithObject> {
         let last = self.idle.iter().rposition(|idle| idle.number < self.used)?;
         let home_number = home.0.filter(|number| *number < self.used);
         let place = self.idle.iter().position(|idle| Some(idle.number) == home_number).unwrap_or(last);

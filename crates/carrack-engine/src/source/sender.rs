@@ -34,18 +34,18 @@ impl<'a> ObjectSender<'a> {
         let lane = self.lane;
         lane.counters.bytes_read.fetch_add(outgoing.header.body_len.into(), Relaxed);
         let brought = lane.counters.time(ThreadActivity::Blocked, || {
-            lane.send_queue.bring(outgoing, &mut self.home, || lane.mail.wake())
+            lane.send_queue.enqueue(outgoing, &mut self.home, || lane.mail.wake())
         });
         let departure = brought.map_err(|_| SessionError::PeerGone)?;
-        lane.spills.iter().for_each(LaneSpill::something_waits);
+        lane.spills.iter().for_each(LaneSpill::notify_waiting_object);
         lane.counters.time(ThreadActivity::Network, || drive(lane, departure))
     }
 }
 
 /// Sends objects that waited for credits until the session ends.
-pub(super) fn send_the_rest(lane: &SourceLane<'_>) {
-    while lane.send_queue.await_leftover().is_ok() {
-        if let Err(error) = drive(lane, lane.send_queue.leftover()) {
+pub(super) fn send_waiting_objects(lane: &SourceLane<'_>) {
+    while lane.send_queue.await_unclaimed().is_ok() {
+        if let Err(error) = drive(lane, lane.send_queue.take_unclaimed()) {
             lane.raise(error);
             return;
         }
@@ -70,7 +70,7 @@ pub(super) fn drive(
         if !is_sent {
             return Ok(());
         }
-        lane.departed(departing_bytes);
+        lane.count_departed(departing_bytes);
         departure = lane.send_queue.next_for(endpoint);
     }
     Ok(())
@@ -93,7 +93,9 @@ fn send_from_file(
     endpoint: &mut dyn TransportSendEndpoint,
 ) -> Result<bool, SessionError> {
     let brief = Timespec { tv_sec: 0, tv_nsec: 1_000_000 * EndpointWaitLimit::BRIEF_MS as i64 };
-    while lane.counters.busy(|| endpoint.advance(EndpointWaitLimit::Brief))? == SenderReadiness::Busy {
+    while lane.counters.run_as_storage_busy(|| endpoint.advance(EndpointWaitLimit::Brief))?
+        == SenderReadiness::Busy
+    {
         loop {
             if lane.is_stopped() {
                 return Ok(false);

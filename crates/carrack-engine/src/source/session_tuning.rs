@@ -56,7 +56,7 @@ impl<'a> SessionTuningDriver<'a> {
             tuner: None,
             began: now,
             due: now + SAMPLE_EVERY,
-            cpu: CpuUse::at(Path::new("/")),
+            cpu: CpuUse::with_root(Path::new("/")),
             cpu_part: 0.0,
             size: MeanSizeClass::Mixed,
             told: None,
@@ -77,7 +77,7 @@ impl<'a> SessionTuningDriver<'a> {
 
     /// Takes a sample if it is due, with the sink's last counters. Returns new settings for the sink. An
     /// older sink without these counters gets none.
-    pub(super) fn look(&mut self, sink: &CountersMessage, now: Instant) -> Option<KnobsMessage> {
+    pub(super) fn sample_and_tune(&mut self, sink: &CountersMessage, now: Instant) -> Option<KnobsMessage> {
         if now < self.due {
             return None;
         }
@@ -96,7 +96,7 @@ impl<'a> SessionTuningDriver<'a> {
         if let Some(decision) = decision {
             self.decision = Some(format!("source: tuner: {decision}"));
         }
-        self.turn(values)
+        self.apply_values(values)
     }
 
     /// Creates the tuner from the result of an earlier session, if there is one.
@@ -112,12 +112,12 @@ impl<'a> SessionTuningDriver<'a> {
     }
 
     /// Stores the result for later sessions, if the session lasted long enough.
-    pub(super) fn leave(&self) {
+    pub(super) fn store_result(&self) {
         let lasted = self.began.elapsed() >= WORTH_KEEPING;
         let history = self.lanes[0].source.settings.history.as_ref();
         if let (true, Some(tuner), Some(history)) = (lasted, &self.tuner, history) {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let record = tuner.record(now.as_secs());
+            let record = tuner.tuning_result(now.as_secs());
             // A tuner that has just restarted knows less than the stored record.
             if record.bytes_per_s > 0 {
                 history.0.keep(self.size, &record);
@@ -127,7 +127,7 @@ impl<'a> SessionTuningDriver<'a> {
 
     fn sample(&mut self, sink: &CountersMessage, now: Instant) -> SessionSample {
         let (sent, retransmitted) = self.segments();
-        self.cpu_part = self.cpu.look().unwrap_or(self.cpu_part);
+        self.cpu_part = self.cpu.sample_busy_share().unwrap_or(self.cpu_part);
         SessionSample {
             at: now - self.began,
             bytes: self.lanes.iter().map(|lane| lane.backlog.answered_bytes()).sum(),
@@ -135,20 +135,20 @@ impl<'a> SessionTuningDriver<'a> {
             sent,
             retransmitted,
             cpu: self.cpu_part,
-            work: self.work(),
-            is_held: self.is_held(),
+            work: self.pending_object_count(),
+            is_held: self.take_was_held(),
             outbox: self.send_queue_fill(),
-            sink_queue: Some(self.of_slots(sink.write_waiting.into(), sink.write_slots.into())),
+            sink_queue: Some(self.to_queue_fill(sink.write_waiting.into(), sink.write_slots.into())),
         }
     }
 
     /// Returns true if a limit or a grant has held a lane back since the last call.
-    fn is_held(&self) -> bool {
-        self.lanes.iter().filter(|lane| lane.read_queue.take_hold()).count() > 0
+    fn take_was_held(&self) -> bool {
+        self.lanes.iter().filter(|lane| lane.read_queue.take_was_held()).count() > 0
     }
 
     /// Returns the waiting work in objects, if that is enough for all threads.
-    fn work(&self) -> u64 {
+    fn pending_object_count(&self) -> u64 {
         let slot_bytes = u64::from(self.lanes[0].source.spec.slot_bytes);
         let saturated = self.lanes.iter().filter(|lane| lane.is_saturated());
         saturated.map(|lane| lane.backlog.bytes() / slot_bytes).sum()
@@ -159,10 +159,10 @@ impl<'a> SessionTuningDriver<'a> {
     fn send_queue_fill(&self) -> QueueFill {
         let fills = self.lanes.iter().map(|lane| lane.send_queue.fill());
         let (waiting, capacity) = fills.fold((0, 0), |sum, fill| (sum.0 + fill.0, sum.1 + fill.1));
-        self.of_slots(waiting as u64, capacity as u64)
+        self.to_queue_fill(waiting as u64, capacity as u64)
     }
 
-    fn of_slots(&self, waiting: u64, capacity: u64) -> QueueFill {
+    fn to_queue_fill(&self, waiting: u64, capacity: u64) -> QueueFill {
         let slot_bytes = u64::from(self.lanes[0].source.spec.slot_bytes);
         QueueFill { waiting: waiting * slot_bytes, capacity: capacity * slot_bytes }
     }
@@ -182,7 +182,7 @@ impl<'a> SessionTuningDriver<'a> {
 
     /// Gives every lane its part of the chosen values, at least one of each. Returns new settings for the
     /// sink.
-    fn turn(&mut self, values: PerKnob<u32>) -> Option<KnobsMessage> {
+    fn apply_values(&mut self, values: PerKnob<u32>) -> Option<KnobsMessage> {
         let lane_count = self.lanes.len();
         let streams = (values.streams as usize).div_ceil(lane_count);
         // One for each connection: a sending thread keeps its connection until the object is out.

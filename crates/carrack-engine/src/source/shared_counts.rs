@@ -21,7 +21,7 @@ impl Default for SharedCounts {
 
 impl SharedCounts {
     /// Counts the files of a section.
-    pub(super) fn found(&self, section: &DirectorySection) {
+    pub(super) fn count_section(&self, section: &DirectorySection) {
         for entry in &section.entries {
             if let EntryKind::Regular { size } = entry.kind {
                 self.sizes[size_class(size)].fetch_add(1, Relaxed);

@@ -15,7 +15,7 @@ use carrack_wire::message::{ControlMessage, SourceExistenceQuery, SourceExistenc
 use rustix::fs::{AtFlags, FileType, statat};
 use rustix::io::Errno;
 
-use super::absence_proof::{DeletionEvidence, beneath};
+use super::absence_proof::{DeletionEvidence, path_beneath_root};
 use super::context::SourceContext;
 use super::lane::SourceLane;
 
@@ -41,7 +41,7 @@ pub(super) fn answer(lane: &SourceLane<'_>, query: &SourceExistenceQuery) {
     let kinds = kinds.into_iter().map(|kind| kind as u8).collect();
     // Counted before the answer leaves: the sink may ask again as soon as it arrives.
     deletion.note_answer();
-    lane.say(ControlMessage::Stands(SourceExistenceReply { id: query.id, kinds }));
+    lane.send_message(ControlMessage::Stands(SourceExistenceReply { id: query.id, kinds }));
 }
 
 struct ExistenceQueryResponder<'a> {
@@ -53,10 +53,11 @@ struct ExistenceQueryResponder<'a> {
 impl ExistenceQueryResponder<'_> {
     /// Answers for each name in the directory with the path `path` at the sink.
     fn answer(&self, path: &RelPath, names: &[Vec<u8>]) -> Vec<SourceNameExistence> {
-        let mut found: Vec<SourceNameExistence> = names.iter().map(|name| self.placed(path, name)).collect();
+        let mut found: Vec<SourceNameExistence> =
+            names.iter().map(|name| self.existence_by_placement(path, name)).collect();
         for index in 0..self.source.tree.roots.len() {
-            let Some(beneath) = beneath(&self.source.tree.roots[index], path) else { continue };
-            let in_tree = self.in_tree(index, &beneath, names);
+            let Some(beneath) = path_beneath_root(&self.source.tree.roots[index], path) else { continue };
+            let in_tree = self.existence_in_root(index, &beneath, names);
             assert!(in_tree.len() == names.len(), "each tree answers for each name");
             found.iter_mut().zip(in_tree).for_each(|(found, existence)| *found = (*found).max(existence));
         }
@@ -64,7 +65,7 @@ impl ExistenceQueryResponder<'_> {
     }
 
     /// Returns the existence that follows from the place of whole sources at the sink.
-    fn placed(&self, path: &RelPath, name: &[u8]) -> SourceNameExistence {
+    fn existence_by_placement(&self, path: &RelPath, name: &[u8]) -> SourceNameExistence {
         let Ok(place) = path.join(name) else { return SourceNameExistence::Unknown };
         let existences = self.source.tree.roots.iter().map(|root| match &root.what {
             ScanRootScope::Tree { sink } if is_within(sink, &place) => SourceNameExistence::Directory,
@@ -82,13 +83,13 @@ impl ExistenceQueryResponder<'_> {
     }
 
     /// Answers for each name in the directory `path` of one root.
-    fn in_tree(&self, index: usize, path: &RelPath, names: &[Vec<u8>]) -> Vec<SourceNameExistence> {
+    fn existence_in_root(&self, index: usize, path: &RelPath, names: &[Vec<u8>]) -> Vec<SourceNameExistence> {
         let root = &self.source.tree.roots[index];
         let mut found = match root.root.open_directory(path) {
             Ok(held) => {
                 let follows = root.root.follows_links();
                 let mut found: Vec<SourceNameExistence> =
-                    names.iter().map(|name| look(held.as_fd(), name, follows)).collect();
+                    names.iter().map(|name| stat_name(held.as_fd(), name, follows)).collect();
                 if found.contains(&SourceNameExistence::Nothing) {
                     let proof = self.prove(index, path, held.as_fd());
                     self.keep_unproven(index, path, proof, &mut found);
@@ -116,17 +117,17 @@ impl ExistenceQueryResponder<'_> {
             found.fill(SourceNameExistence::Unknown);
             let detail = "it has no entries, or the patterns leave out all of them: nothing is deleted at the destination without \
                           --delete-all";
-            self.tell_kept(index, &RelPath::root(), FailureKind::Missing, detail);
+            self.report_kept(index, &RelPath::root(), FailureKind::Missing, detail);
         }
         found
     }
 
     /// Proves that names missing now were missing in the scan.
     fn prove(&self, index: usize, path: &RelPath, held: BorrowedFd<'_>) -> Result<(), AbsenceProofFailure> {
-        let file_system = self.source.tree.file_systems.of(held);
+        let file_system = self.source.tree.file_systems.file_system_of(held);
         let is_local = file_system
             .is_ok_and(|file_system| file_system.own_target().medium != TargetAttachmentKind::Network);
-        self.evidence.record.prove((index, &self.source.tree.roots[index]), path, held, is_local)
+        self.evidence.record.check_listing((index, &self.source.tree.roots[index]), path, held, is_local)
     }
 
     /// Returns true if the listing of a parent directory proves that a missing directory was missing in the
@@ -137,7 +138,8 @@ impl ExistenceQueryResponder<'_> {
         while let Some((above, name)) = path.split_last() {
             match root.open_directory(&above) {
                 Ok(held) => {
-                    return look(held.as_fd(), name, root.follows_links()) == SourceNameExistence::Nothing
+                    return stat_name(held.as_fd(), name, root.follows_links())
+                        == SourceNameExistence::Nothing
                         && self.prove(index, &above, held.as_fd()).is_ok();
                 }
                 Err(error) if is_absence(&error) => path = above,
@@ -162,11 +164,11 @@ impl ExistenceQueryResponder<'_> {
             AbsenceProofFailure::Unseen => {}
             AbsenceProofFailure::Changed => {
                 let detail = "it changed during this run: what it lacks is not deleted at the destination";
-                self.tell_kept(index, path, FailureKind::Changed, detail);
+                self.report_kept(index, path, FailureKind::Changed, detail);
             }
             AbsenceProofFailure::Unmounted => {
                 let detail = "the file system that belongs here is not mounted: what is missing is not deleted at the destination";
-                self.tell_kept(index, path, FailureKind::Missing, detail);
+                self.report_kept(index, path, FailureKind::Missing, detail);
             }
         }
     }
@@ -176,7 +178,7 @@ impl ExistenceQueryResponder<'_> {
         if let Err(why) = self.evidence.record.check_root(index, &self.source.tree.roots[index].root) {
             forget_absence(found);
             let detail = format!("{why} during this run: what it lacks is not deleted at the destination");
-            self.tell_kept(index, &RelPath::root(), FailureKind::Changed, &detail);
+            self.report_kept(index, &RelPath::root(), FailureKind::Changed, &detail);
         }
     }
 
@@ -188,9 +190,9 @@ impl ExistenceQueryResponder<'_> {
     }
 
     /// Reports a directory whose entries are kept, once.
-    fn tell_kept(&self, index: usize, path: &RelPath, kind: FailureKind, detail: &str) {
+    fn report_kept(&self, index: usize, path: &RelPath, kind: FailureKind, detail: &str) {
         let shown = self.source.tree.roots[index].root.full_path(path, b"");
-        if self.evidence.is_to_be_told(&shown) {
+        if self.evidence.should_report(&shown) {
             self.lane.fail_path(shown, kind, detail);
         }
     }
@@ -217,7 +219,7 @@ fn is_within(path: &RelPath, place: &RelPath) -> bool {
     }
 }
 
-fn look(directory: BorrowedFd<'_>, name: &[u8], follow: bool) -> SourceNameExistence {
+fn stat_name(directory: BorrowedFd<'_>, name: &[u8], follow: bool) -> SourceNameExistence {
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
     match statat(directory, name, flags) {
         Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
@@ -225,7 +227,7 @@ fn look(directory: BorrowedFd<'_>, name: &[u8], follow: bool) -> SourceNameExist
         }
         Ok(_) => SourceNameExistence::Entry,
         // It may be a link that leads nowhere.
-        Err(Errno::NOENT) if follow => match look(directory, name, false) {
+        Err(Errno::NOENT) if follow => match stat_name(directory, name, false) {
             SourceNameExistence::Nothing => SourceNameExistence::Nothing,
             _ => SourceNameExistence::Unknown,
         },

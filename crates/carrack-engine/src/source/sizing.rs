@@ -4,7 +4,7 @@ use carrack_model::AgreedTransferSpec;
 use carrack_transport::StreamCount;
 
 use super::source_roots::SourceStorageFacts;
-use crate::lanes::open_files;
+use crate::lanes::open_files_max;
 use crate::settings::{EndRateLimits, EndSettings};
 
 /// Numbers for all lanes together, unless a field says otherwise.
@@ -66,7 +66,7 @@ impl SourceSizing {
             is_memory: storage.is_memory,
             streams: StreamCount::new(spec.streams, lane_count as u16, settings.tunes),
             credits: sink.credits / lane_count as u32,
-            open_files: open_files().min(sink.open_files),
+            open_files: open_files_max().min(sink.open_files),
             counts_flow: sink.has_targets,
         }
     }

@@ -57,7 +57,7 @@ impl SourceTree {
 
     /// Returns true if a file must be the scanned inode. A link on its path may be exchanged meanwhile, and a
     /// chunk comes from another session's scan.
-    pub(super) fn has_to_be_found(&self, directory: &CopiedDirectoryPaths) -> bool {
+    pub(super) fn requires_scanned_inode(&self, directory: &CopiedDirectoryPaths) -> bool {
         self.roots[directory.root_index as usize].root.is_confined()
     }
 
@@ -67,12 +67,12 @@ impl SourceTree {
         device: u64,
         directory: &CopiedDirectoryPaths,
     ) -> Option<Arc<MountedFileSystem>> {
-        if let Some(known) = self.file_systems.known(device) {
+        if let Some(known) = self.file_systems.known_file_system(device) {
             return Some(known);
         }
         // A directory that can't be opened (any more) fails where its files are read.
         let held = self.open_directory(directory).ok()?;
-        self.file_systems.of(held.as_fd()).ok()
+        self.file_systems.file_system_of(held.as_fd()).ok()
     }
 
     /// Returns the device of a directory, or `None` if it can't be opened (any more).
@@ -170,7 +170,7 @@ impl SourceStorageFacts {
     }
 
     fn add(&mut self, file_systems: &FileSystems, fd: BorrowedFd<'_>) -> io::Result<()> {
-        let file_system = file_systems.of(fd)?;
+        let file_system = file_systems.file_system_of(fd)?;
         let mounts = file_systems.mounts_beneath(fd);
         self.depth = self.depth.max(depth_of(&file_system, mounts));
         self.is_memory &= file_system.own_target().medium == TargetAttachmentKind::Memory && mounts == 0;

@@ -20,12 +20,12 @@ const KEPT_FOR_EACH_STREAM: usize = 2;
 impl LaneWaitingObjects for SourceLane<'_> {
     type Place = Option<ObjectFlowControlKey>;
 
-    fn moved(&self) -> LaneByteFlow {
-        LaneByteFlow { came: self.counters.bytes_read.load(Relaxed), went: self.send_queue.left_bytes() }
+    fn byte_flow(&self) -> LaneByteFlow {
+        LaneByteFlow { came: self.counters.bytes_read.load(Relaxed), went: self.send_queue.departed_bytes() }
     }
 
     /// Idle readers are held back too, if work waits only for room at the sink.
-    fn held_back(&self) -> f64 {
+    fn waiting_thread_fraction(&self) -> f64 {
         let (unoccupied, is_parking) = (self.read_queue.waiter_count(), self.read_queue.is_parking());
         let parked = if is_parking { unoccupied } else { 0 };
         let waiting = self.pool.waiter_count() + self.send_queue.waiter_count() + parked;
@@ -39,7 +39,7 @@ impl LaneWaitingObjects for SourceLane<'_> {
     ) -> Option<(Option<ObjectFlowControlKey>, FrameHeader, Slot)> {
         let kept = KEPT_FOR_EACH_STREAM * self.send_queue.endpoint_count.max(1);
         let (header, slot) = self.send_queue.take_last(kept, fit)?;
-        Some((self.place_of(header.object), header, slot))
+        Some((self.flow_control_key(header.object), header, slot))
     }
 
     fn put_back(&self, _place: Option<ObjectFlowControlKey>, header: FrameHeader, slot: Slot) {
@@ -48,38 +48,38 @@ impl LaneWaitingObjects for SourceLane<'_> {
 
     /// The object is no longer in flight to its place: others may be.
     fn set_aside(&self, place: Option<ObjectFlowControlKey>, _object: ObjectId) {
-        self.read_queue.arrived(place);
+        self.read_queue.release_in_flight(place);
     }
 
     fn has_room(&self, place: Option<ObjectFlowControlKey>) -> bool {
         place.is_none_or(|place| self.read_queue.has_room_at_sink(place))
     }
 
-    fn departs(&self, place: Option<ObjectFlowControlKey>) {
-        place.into_iter().for_each(|place| self.read_queue.departs(place));
+    fn count_returning(&self, place: Option<ObjectFlowControlKey>) {
+        place.into_iter().for_each(|place| self.read_queue.count_in_flight(place));
     }
 
-    fn bring_back(
+    fn requeue_first(
         &self,
         _place: Option<ObjectFlowControlKey>,
         header: FrameHeader,
         slot: Slot,
     ) -> Result<(), SessionError> {
         let outgoing = OutgoingObject { header, payload: ObjectPayload::Slot(slot) };
-        let departure = self.send_queue.bring_first(outgoing, || self.mail.wake());
+        let departure = self.send_queue.enqueue_first(outgoing, || self.mail.wake());
         sender::drive(self, departure)
     }
 
-    fn lost(&self, object: ObjectId) {
+    fn handle_lost_object(&self, object: ObjectId) {
         self.withdraw(object);
     }
 
     /// Reads on without regard to room at the sink.
-    fn opened(&self, is_open: bool) {
+    fn set_spilling(&self, is_open: bool) {
         self.read_queue.lift_flow(is_open);
     }
 
-    fn words(&self, verdict: SpillVerdict) -> &'static str {
+    fn verdict_text(&self, verdict: SpillVerdict) -> &'static str {
         match verdict {
             SpillVerdict::Unneeded => "objects leave again as usual",
             SpillVerdict::Spill => "less leaves than usual and slots are full: reading on into it",
@@ -91,8 +91,8 @@ impl LaneWaitingObjects for SourceLane<'_> {
         }
     }
 
-    fn tell(&self, text: String) {
-        self.source.camp.tell(text);
+    fn report_text(&self, text: String) {
+        self.source.camp.add_notice(text);
     }
 
     fn raise(&self, error: SessionError) {

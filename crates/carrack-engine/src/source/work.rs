@@ -86,7 +86,7 @@ impl SentObject {
     }
 
     /// Returns its place at the sink, if places are counted.
-    pub(super) fn place(&self) -> Option<ObjectFlowControlKey> {
+    pub(super) fn flow_control_key(&self) -> Option<ObjectFlowControlKey> {
         match self {
             SentObject::Bundle(target, ..) => Some(ObjectFlowControlKey::Bundles(*target)),
             SentObject::Object(piece) => piece.place,

@@ -27,7 +27,7 @@ use std::time::Instant;
 use bytesize::ByteSize;
 use carrack_machine::{
     ConditionWaitAttempt, FifoConditionLock, FifoMonitorClosed, NodeSet, Slot, SlotPool, SpillDataFile,
-    SysFiles, deal, node_of_directory,
+    SysFiles, assign_to_lanes, node_of_directory,
 };
 use carrack_model::limits::SPILLED_OBJECTS_MAX;
 use carrack_plan::{SpillGate, SpillVerdict};
@@ -71,11 +71,11 @@ pub(crate) fn spills<P: Copy + Eq + Hash>(
     let mut dealt: Vec<Vec<LaneSpill<P>>> = lanes.iter().map(|_| Vec::new()).collect();
     let directories = &parts(directories, lanes.len());
     let budget = settings.budget.map_or(u64::MAX, |budget| budget / directories.len().max(1) as u64);
-    let files = SysFiles::here();
+    let files = SysFiles::of_this_machine();
     let nodes: Vec<Option<u32>> =
         directories.iter().map(|at| node_of_directory(&files, &at.directory)).collect();
     let most = (SPILLED_OBJECTS_MAX / directories.len().max(1) * slot_bytes) as u64;
-    for (at, lane) in directories.iter().zip(deal(&nodes, lanes)) {
+    for (at, lane) in directories.iter().zip(assign_to_lanes(&nodes, lanes)) {
         let at = SpillDirectory { bytes: at.bytes.min(most), ..at.clone() };
         match LaneSpill::new(&at, budget, slot_bytes) {
             Ok(spill) => dealt[lane].push(spill),
@@ -126,20 +126,20 @@ impl<P: Copy + Eq + Hash> LaneSpill<P> {
     }
 
     /// Wakes the writing thread, as a thread found no free slot.
-    pub(crate) fn ring(&self) {
-        self.bell.release(|is_rung| *is_rung = true);
+    pub(crate) fn wake_writer(&self) {
+        self.bell.change_and_wake_one(|is_rung| *is_rung = true);
     }
 
     /// Wakes the writing thread if flash is in use, as an object waits.
-    pub(crate) fn something_waits(&self) {
+    pub(crate) fn notify_waiting_object(&self) {
         if self.is_open.load(Relaxed) {
-            self.ring();
+            self.wake_writer();
         }
     }
 
     /// Notes that `count` objects have left the queue: as many may be read back.
-    pub(crate) fn went_on(&self, count: usize) {
-        self.shelf.release(|shelf| shelf.may_return(count));
+    pub(crate) fn allow_read_back(&self, count: usize) {
+        self.shelf.change_and_wake_one(|shelf| shelf.allow_return(count));
     }
 
     /// Returns a report of the written bytes, or `None` if there are none.
@@ -162,19 +162,19 @@ impl<P: Copy + Eq + Hash> LaneSpill<P> {
     }
 
     /// Runs the writing thread until the session ends, or the flash fails.
-    pub(crate) fn write_out(&self, side: &impl LaneWaitingObjects<Place = P>) {
+    pub(crate) fn run_writer(&self, side: &impl LaneWaitingObjects<Place = P>) {
         let mut gate = SpillGate::new(self.budget);
         let mut told = gate.verdict();
-        let mut watch = SpillWindowSampler::new(side.moved());
-        while self.await_look(&watch).is_ok() {
-            if let Some(window) = watch.look(side, self.log.free_count() < self.log.record_count()) {
-                gate.look(window);
+        let mut watch = SpillWindowSampler::new(side.byte_flow());
+        while self.await_sample(&watch).is_ok() {
+            if let Some(window) = watch.sample(side, self.log.free_count() < self.log.record_count()) {
+                gate.update_verdict(window);
             }
             // The verdict may also change here because the write budget is used up.
             if gate.verdict() != told {
                 told = gate.verdict();
                 self.open(side, told == SpillVerdict::Spill);
-                self.tell(side, side.words(told));
+                self.report_text(side, side.verdict_text(told));
             }
             while gate.verdict() == SpillVerdict::Spill && !watch.is_due() {
                 match self.write_one(side, &mut gate) {
@@ -182,7 +182,7 @@ impl<P: Copy + Eq + Hash> LaneSpill<P> {
                     Ok(false) => break,
                     Err(error) => {
                         self.open(side, false);
-                        self.tell(side, &format!("{error}: going on without it"));
+                        self.report_text(side, &format!("{error}: going on without it"));
                         return;
                     }
                 }
@@ -192,14 +192,14 @@ impl<P: Copy + Eq + Hash> LaneSpill<P> {
 
     fn open(&self, side: &impl LaneWaitingObjects<Place = P>, is_open: bool) {
         self.is_open.store(is_open, Relaxed);
-        side.opened(is_open);
+        side.set_spilling(is_open);
     }
 
-    fn tell(&self, side: &impl LaneWaitingObjects<Place = P>, text: &str) {
-        side.tell(format!("spill in {}: {text}", self.directory.display()));
+    fn report_text(&self, side: &impl LaneWaitingObjects<Place = P>, text: &str) {
+        side.report_text(format!("spill in {}: {text}", self.directory.display()));
     }
 
-    fn await_look(&self, watch: &SpillWindowSampler) -> Result<(), FifoMonitorClosed> {
+    fn await_sample(&self, watch: &SpillWindowSampler) -> Result<(), FifoMonitorClosed> {
         self.bell.take_timed(|is_rung| {
             let is_due = std::mem::take(is_rung) || watch.is_due();
             if is_due { ConditionWaitAttempt::Done(()) } else { ConditionWaitAttempt::Until(watch.due()) }
@@ -212,8 +212,8 @@ impl<P: Copy + Eq + Hash> LaneSpill<P> {
         side: &impl LaneWaitingObjects<Place = P>,
         gate: &mut SpillGate,
     ) -> std::io::Result<bool> {
-        let Some(record) = self.log.take() else { return Ok(false) };
-        self.shelf.with(SpilledObjectIndex::expect);
+        let Some(record) = self.log.try_reserve() else { return Ok(false) };
+        self.shelf.with(SpilledObjectIndex::prepare_for_object);
         let room = TABLE_BYTES_MAX.saturating_sub(self.table_bytes.load(Relaxed));
         let youngest = side.take_youngest(&|header| u64::from(header.table_len) <= room);
         let Some((place, header, slot)) = youngest else { return Ok(false) };
@@ -226,20 +226,21 @@ impl<P: Copy + Eq + Hash> LaneSpill<P> {
             side.put_back(place, header, slot);
             return written.map(|()| false);
         }
-        gate.wrote(len as u64, began.elapsed());
+        gate.record_write(len as u64, began.elapsed());
         let sum = XxHash3_128::oneshot(&slot.bytes()[..len]);
         drop(slot);
         self.table_bytes.fetch_add(header.table_len.into(), Relaxed);
         self.written_bytes.fetch_add(len as u64, Relaxed);
         // Before another thread may read it back.
         side.set_aside(place, header.object);
-        let bytes = self.shelf.release(|shelf| shelf.put(SpilledObject { place, header, record, sum }));
+        let bytes =
+            self.shelf.change_and_wake_one(|shelf| shelf.put(SpilledObject { place, header, record, sum }));
         self.held_max.fetch_max(bytes, Relaxed);
         Ok(true)
     }
 
     /// Runs the reading thread until the session ends.
-    pub(crate) fn bring_back(&self, side: &impl LaneWaitingObjects<Place = P>) {
+    pub(crate) fn run_reader(&self, side: &impl LaneWaitingObjects<Place = P>) {
         // The slot is leased first: an object counts as in flight once it is chosen.
         while let Ok(mut slot) = self.staging.lease()
             && let Ok(held) = self.shelf.take(|shelf| shelf.take_oldest(side))
@@ -250,13 +251,13 @@ impl<P: Copy + Eq + Hash> LaneSpill<P> {
             let table_bytes = self.table_bytes.fetch_sub(header.table_len.into(), Relaxed);
             assert!(table_bytes >= header.table_len.into(), "each table on flash is counted");
             if read.is_err() || XxHash3_128::oneshot(&slot.bytes()[..len]) != sum {
-                self.tell(side, "an object was lost, and is read again");
-                side.lost(header.object);
-                self.went_on(1);
+                self.report_text(side, "an object was lost, and is read again");
+                side.handle_lost_object(header.object);
+                self.allow_read_back(1);
                 continue;
             }
             drop(record);
-            if let Err(error) = side.bring_back(place, header, slot) {
+            if let Err(error) = side.requeue_first(place, header, slot) {
                 side.raise(error);
                 return;
             }

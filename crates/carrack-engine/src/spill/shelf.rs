@@ -37,7 +37,7 @@ impl<P> Default for SpilledObjectIndex<P> {
 
 impl<P: Copy + Eq + Hash> SpilledObjectIndex<P> {
     /// Prepares for an object. If it is the first, only objects that leave the queue from now on count.
-    pub(super) fn expect(&mut self) {
+    pub(super) fn prepare_for_object(&mut self) {
         if self.count == 0 {
             self.may_return = 0;
         }
@@ -53,7 +53,7 @@ impl<P: Copy + Eq + Hash> SpilledObjectIndex<P> {
     }
 
     /// Allows `count` more objects to be read back.
-    pub(super) fn may_return(&mut self, count: usize) {
+    pub(super) fn allow_return(&mut self, count: usize) {
         self.may_return = (self.may_return + count).min(STAGING_SLOTS);
     }
 
@@ -80,7 +80,7 @@ impl<P: Copy + Eq + Hash> SpilledObjectIndex<P> {
         self.bytes -= body_bytes;
         assert!((self.count == 0) == self.by_place.is_empty(), "a place without objects is forgotten");
         self.may_return -= 1;
-        side.departs(place);
+        side.count_returning(place);
         Some(oldest)
     }
 }
@@ -109,14 +109,14 @@ mod tests {
             self.0.contains(&place)
         }
 
-        fn departs(&self, place: u32) {
+        fn count_returning(&self, place: u32) {
             assert!(self.has_room(place));
         }
 
-        fn moved(&self) -> LaneByteFlow {
+        fn byte_flow(&self) -> LaneByteFlow {
             unreachable!()
         }
-        fn held_back(&self) -> f64 {
+        fn waiting_thread_fraction(&self) -> f64 {
             unreachable!()
         }
         fn take_youngest(&self, _: &dyn Fn(&FrameHeader) -> bool) -> Option<(u32, FrameHeader, Slot)> {
@@ -128,19 +128,19 @@ mod tests {
         fn set_aside(&self, _: u32, _: ObjectId) {
             unreachable!()
         }
-        fn bring_back(&self, _: u32, _: FrameHeader, _: Slot) -> Result<(), SessionError> {
+        fn requeue_first(&self, _: u32, _: FrameHeader, _: Slot) -> Result<(), SessionError> {
             unreachable!()
         }
-        fn lost(&self, _: ObjectId) {
+        fn handle_lost_object(&self, _: ObjectId) {
             unreachable!()
         }
-        fn opened(&self, _: bool) {
+        fn set_spilling(&self, _: bool) {
             unreachable!()
         }
-        fn words(&self, _: SpillVerdict) -> &'static str {
+        fn verdict_text(&self, _: SpillVerdict) -> &'static str {
             unreachable!()
         }
-        fn tell(&self, _: String) {
+        fn report_text(&self, _: String) {
             unreachable!()
         }
         fn raise(&self, _: SessionError) {
@@ -165,7 +165,7 @@ mod tests {
             lane: 0,
             check: Default::default(),
         };
-        SpilledObject { place, header, record: log.take().unwrap(), sum: 0 }
+        SpilledObject { place, header, record: log.try_reserve().unwrap(), sum: 0 }
     }
 
     fn taken(shelf: &mut SpilledObjectIndex<u32>, side: &TestLimitedSpillingLane) -> Vec<u64> {
@@ -177,11 +177,11 @@ mod tests {
         let Some(log) = log() else { return };
         let mut shelf = SpilledObjectIndex::default();
         for (place, object) in [(1, 10), (2, 20), (1, 11), (3, 30)] {
-            shelf.expect();
+            shelf.prepare_for_object();
             shelf.put(held(&log, place, object));
         }
         assert_eq!(taken(&mut shelf, &TestLimitedSpillingLane(&[1, 2, 3])), [0; 0], "nothing has gone on");
-        shelf.may_return(4);
+        shelf.allow_return(4);
         assert_eq!(taken(&mut shelf, &TestLimitedSpillingLane(&[2, 3])), [20, 30]);
         assert_eq!(taken(&mut shelf, &TestLimitedSpillingLane(&[1, 2, 3])), [10, 11]);
     }
@@ -190,13 +190,13 @@ mod tests {
     fn what_goes_on_while_the_first_one_is_written_lets_it_return() {
         let Some(log) = log() else { return };
         let mut shelf = SpilledObjectIndex::default();
-        shelf.may_return(3);
-        shelf.expect();
+        shelf.allow_return(3);
+        shelf.prepare_for_object();
         // All others leave the queue, and no object follows.
-        shelf.may_return(1);
+        shelf.allow_return(1);
         shelf.put(held(&log, 1, 10));
         assert_eq!(taken(&mut shelf, &TestLimitedSpillingLane(&[1])), [10]);
-        shelf.expect();
+        shelf.prepare_for_object();
         shelf.put(held(&log, 1, 11));
         assert_eq!(
             taken(&mut shelf, &TestLimitedSpillingLane(&[1])),

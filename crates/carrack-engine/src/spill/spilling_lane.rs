@@ -27,10 +27,10 @@ pub(crate) trait LaneWaitingObjects {
     type Place: Copy + Eq + Hash;
 
     /// Returns the bytes so far.
-    fn moved(&self) -> LaneByteFlow;
+    fn byte_flow(&self) -> LaneByteFlow;
 
     /// Returns the part of the threads that fill slots, from 0 to 1, which wait for a slot.
-    fn held_back(&self) -> f64;
+    fn waiting_thread_fraction(&self) -> f64;
 
     /// Takes the youngest waiting object if it is in a slot, `fit` accepts it, and enough others wait to keep
     /// the lane busy. Objects that were read back stay.
@@ -46,22 +46,22 @@ pub(crate) trait LaneWaitingObjects {
     fn has_room(&self, place: Self::Place) -> bool;
 
     /// Notes that an object of that place will be read back.
-    fn departs(&self, place: Self::Place);
+    fn count_returning(&self, place: Self::Place);
 
     /// Adds the object before all others.
-    fn bring_back(&self, place: Self::Place, header: FrameHeader, slot: Slot) -> Result<(), SessionError>;
+    fn requeue_first(&self, place: Self::Place, header: FrameHeader, slot: Slot) -> Result<(), SessionError>;
 
     /// Notes that the object is lost: the source reads it again.
-    fn lost(&self, object: ObjectId);
+    fn handle_lost_object(&self, object: ObjectId);
 
     /// Notes the start or the end of the use of flash.
-    fn opened(&self, is_open: bool);
+    fn set_spilling(&self, is_open: bool);
 
     /// Returns the text for a verdict.
-    fn words(&self, verdict: SpillVerdict) -> &'static str;
+    fn verdict_text(&self, verdict: SpillVerdict) -> &'static str;
 
     /// Delivers a text to the user, with `-v`.
-    fn tell(&self, text: String);
+    fn report_text(&self, text: String);
 
     /// Ends the session.
     fn raise(&self, error: SessionError);

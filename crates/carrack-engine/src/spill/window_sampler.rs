@@ -36,7 +36,7 @@ impl SpillWindowSampler {
     }
 
     /// Returns a window, if one is complete.
-    pub(super) fn look(
+    pub(super) fn sample(
         &mut self,
         side: &impl LaneWaitingObjects,
         is_holding: bool,
@@ -47,11 +47,11 @@ impl SpillWindowSampler {
         }
         self.due = now + LOOK_EVERY;
         self.looks += 1;
-        self.held_back += side.held_back();
+        self.held_back += side.waiting_thread_fraction();
         if self.looks < LOOKS {
             return None;
         }
-        let moved = side.moved();
+        let moved = side.byte_flow();
         let is_later = moved.came >= self.moved.came && moved.went >= self.moved.went;
         assert!(is_later, "bytes that were moved stay counted");
         let window = SpillWindowSample {

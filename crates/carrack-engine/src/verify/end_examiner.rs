@@ -47,14 +47,14 @@ impl VerifyEndExaminer {
     ///
     /// # Errors
     /// Fails if threads or memory are not available. A path without an entry is an answer.
-    pub fn here(
+    pub fn open_local(
         path: &Path,
         how: VerifyEndSettings,
         abort: &AbortHandle,
     ) -> Result<VerifyEndExaminer, SessionError> {
         let top = ExamineRoot::open(&PathBase::Anywhere, path, how.is_destination);
         Ok(VerifyEndExaminer {
-            end: ExaminerLocation::Here(ExaminerThreads::new(top, how.manners())?, abort.clone()),
+            end: ExaminerLocation::Here(ExaminerThreads::new(top, how.thread_settings())?, abort.clone()),
             role: how.role(),
         })
     }
@@ -63,14 +63,14 @@ impl VerifyEndExaminer {
     ///
     /// # Errors
     /// Fails if the other end does not answer. A refusal comes with the first answer.
-    pub fn at(
+    pub fn open_remote(
         peer: PeerChannel,
         path: &Path,
         how: VerifyEndSettings,
         abort: &AbortHandle,
     ) -> Result<VerifyEndExaminer, SessionError> {
-        let far = FarExaminer::call(peer, path, how.is_destination, how.manners(), abort)
-            .map_err(|error| at(how.role(), error))?;
+        let far = FarExaminer::connect(peer, path, how.is_destination, how.thread_settings(), abort)
+            .map_err(|error| add_role(how.role(), error))?;
         Ok(VerifyEndExaminer { end: ExaminerLocation::Far(Box::new(far)), role: how.role() })
     }
 
@@ -81,49 +81,53 @@ impl VerifyEndExaminer {
     pub fn end(self) -> Result<(), SessionError> {
         match self.end {
             ExaminerLocation::Here(..) => Ok(()),
-            ExaminerLocation::Far(far) => far.end().map_err(|error| at(self.role, error)),
+            ExaminerLocation::Far(far) => far.end().map_err(|error| add_role(self.role, error)),
         }
     }
 
-    pub(super) fn ask(&mut self, question: ExamineQuestion) -> Result<(), SessionError> {
+    pub(super) fn send_question(&mut self, question: ExamineQuestion) -> Result<(), SessionError> {
         match &mut self.end {
             ExaminerLocation::Here(bench, _) => {
-                bench.ask(question);
+                bench.queue_question(question);
                 Ok(())
             }
-            ExaminerLocation::Far(far) => far.ask(question).map_err(|error| at(self.role, error)),
+            ExaminerLocation::Far(far) => {
+                far.send_question(question).map_err(|error| add_role(self.role, error))
+            }
         }
     }
 
-    pub(super) fn walked(&mut self) -> Result<WalkStep, SessionError> {
-        match self.hear()? {
+    pub(super) fn receive_walk_step(&mut self) -> Result<WalkStep, SessionError> {
+        match self.receive_answer()? {
             ComparisonAnswer::Walked(walked) => Ok(walked),
             _ => Err(SessionError::Internal),
         }
     }
 
-    pub(super) fn seen(&mut self) -> Result<Vec<ExaminedEntryFacts>, SessionError> {
-        match self.hear()? {
+    pub(super) fn receive_entry_facts(&mut self) -> Result<Vec<ExaminedEntryFacts>, SessionError> {
+        match self.receive_answer()? {
             ComparisonAnswer::Seen(sights) => Ok(sights),
             _ => Err(SessionError::Internal),
         }
     }
 
-    pub(super) fn pieces(&mut self) -> Result<Result<Vec<[u8; 32]>, String>, SessionError> {
-        match self.hear()? {
+    pub(super) fn receive_piece_digests(&mut self) -> Result<Result<Vec<[u8; 32]>, String>, SessionError> {
+        match self.receive_answer()? {
             ComparisonAnswer::Pieces(values) => Ok(values),
             _ => Err(SessionError::Internal),
         }
     }
 
     /// Returns the answer to the oldest question.
-    fn hear(&mut self) -> Result<ComparisonAnswer, SessionError> {
+    fn receive_answer(&mut self) -> Result<ComparisonAnswer, SessionError> {
         let (bench, abort) = match &mut self.end {
-            ExaminerLocation::Far(far) => return far.hear().map_err(|error| at(self.role, error)),
+            ExaminerLocation::Far(far) => {
+                return far.receive_answer().map_err(|error| add_role(self.role, error));
+            }
             ExaminerLocation::Here(bench, abort) => (bench, abort),
         };
         loop {
-            bench.listen();
+            bench.reset_wakeups();
             if abort.is_set() {
                 return Err(SessionError::Interrupted);
             }
@@ -138,7 +142,7 @@ impl VerifyEndExaminer {
 }
 
 /// Adds the role of a far end to its error, as there may be two of them.
-fn at(role: SessionRole, error: SessionError) -> SessionError {
+fn add_role(role: SessionRole, error: SessionError) -> SessionError {
     match error {
         SessionError::Interrupted => error,
         error => SessionError::At { role, error: Box::new(error) },
@@ -150,7 +154,7 @@ impl VerifyEndSettings {
         if self.is_destination { SessionRole::Sink } else { SessionRole::Source }
     }
 
-    fn manners(&self) -> ExamineThreadSettings {
+    fn thread_settings(&self) -> ExamineThreadSettings {
         ExamineThreadSettings { threads: self.threads, past_cache: self.past_cache, rate: 0 }
     }
 }

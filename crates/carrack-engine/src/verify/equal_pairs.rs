@@ -45,7 +45,7 @@ pub enum EqualEntriesFileError {
     InUse,
 }
 
-/// The known equal entries; [`EqualPairs::nothing`] keeps none.
+/// The known equal entries; [`EqualPairs::disabled`] keeps none.
 #[derive(Debug, Default)]
 pub struct EqualPairs {
     store: Option<EqualPairStore>,
@@ -74,7 +74,7 @@ struct VerifiedEntryKeyBlock {
 
 impl EqualPairs {
     /// Knows and keeps no entries.
-    pub fn nothing() -> EqualPairs {
+    pub fn disabled() -> EqualPairs {
         EqualPairs::default()
     }
 
@@ -88,7 +88,7 @@ impl EqualPairs {
         let header = [&MAGIC[..], identity].concat();
         let store = match file.metadata()?.len() {
             0 => EqualPairStore::begin(file, path.to_owned(), &header)?,
-            _ => EqualPairStore::go_on(&file, path, &header)?,
+            _ => EqualPairStore::merge_from(&file, path, &header)?,
         };
         Ok(EqualPairs { store: Some(store), trouble: None })
     }
@@ -117,7 +117,7 @@ impl EqualPairs {
     ///
     /// # Errors
     /// The reason why not all keys are in it.
-    pub fn keep(mut self) -> io::Result<()> {
+    pub fn finish(mut self) -> io::Result<()> {
         if let Some(store) = &mut self.store {
             store.write_waiting()?;
         }
@@ -150,13 +150,13 @@ impl EqualPairStore {
     }
 
     /// Merges the blocks of the file into large blocks of a new file.
-    fn go_on(old: &File, path: &Path, header: &[u8]) -> Result<EqualPairStore, EqualEntriesFileError> {
+    fn merge_from(old: &File, path: &Path, header: &[u8]) -> Result<EqualPairStore, EqualEntriesFileError> {
         let mut reader = BufReader::new(old);
         let mut found = vec![0; HEADER_BYTES as usize];
         if read_up_to(&mut reader, &mut found)? < found.len() || found != header {
             return Err(EqualEntriesFileError::Other);
         }
-        let new_path = beside(path);
+        let new_path = new_file_path(path);
         let file = options().create(true).truncate(true).open(&new_path)?;
         lock(&file)?;
         file.write_all_at(header, 0)?;
@@ -310,7 +310,7 @@ fn lock(file: &File) -> Result<(), EqualEntriesFileError> {
     }
 }
 
-fn beside(path: &Path) -> PathBuf {
+fn new_file_path(path: &Path) -> PathBuf {
     let mut name = OsString::from(path.as_os_str());
     name.push(".new");
     name.into()
@@ -339,7 +339,7 @@ mod tests {
             let known = (0..10_000).filter(|&n| kept.has(key(n))).count();
             assert_eq!(known, run * 3_000, "before run {run}");
             (run * 3_000..(run + 1) * 3_000).for_each(|n| kept.add(key(n as u64)));
-            kept.keep().unwrap();
+            kept.finish().unwrap();
         }
         let mut kept = open(&path);
         assert!((0..9_000).all(|n| kept.has(key(n))) && !(9_000..20_000).any(|n| kept.has(key(n))));
@@ -357,7 +357,7 @@ mod tests {
             kept.add(key(n));
             kept.store.as_mut().unwrap().write_waiting().unwrap();
         }
-        kept.keep().unwrap();
+        kept.finish().unwrap();
         let whole = fs::read(&path).unwrap();
         let block_bytes = (whole.len() - HEADER_BYTES as usize) / 20;
         for cut in HEADER_BYTES as usize..whole.len() {
@@ -382,7 +382,7 @@ mod tests {
         let path = dir.path().join("state");
         let kept = open(&path);
         assert!(matches!(EqualPairs::open(&path, &ABOUT), Err(EqualEntriesFileError::InUse)));
-        kept.keep().unwrap();
+        kept.finish().unwrap();
         assert!(matches!(EqualPairs::open(&path, &[8; 32]), Err(EqualEntriesFileError::Other)));
         fs::write(&path, "my notes").unwrap();
         assert!(matches!(EqualPairs::open(&path, &ABOUT), Err(EqualEntriesFileError::Other)));

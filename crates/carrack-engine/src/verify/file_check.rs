@@ -3,7 +3,7 @@
 use std::mem;
 
 use carrack_journal::{Blake3Subtree, FileDigestBuilder};
-use carrack_model::{ByteRange, FailureSide, RelPath, plain};
+use carrack_model::{ByteRange, FailureSide, RelPath, text_without_errno};
 
 use super::compared_name::VerifyNameState;
 use super::finding::EntryDifference;
@@ -75,12 +75,12 @@ impl FileComparisonState {
     }
 
     /// Counts a question.
-    pub(super) fn ask(&mut self) {
+    pub(super) fn count_question(&mut self) {
         self.open_count += 1;
     }
 
     /// Counts an answer.
-    pub(super) fn answered(&mut self) {
+    pub(super) fn count_answer(&mut self) {
         assert!(self.open_count > 0, "an answer follows its question");
         self.open_count -= 1;
     }
@@ -105,24 +105,24 @@ impl FileComparisonState {
         let Some((_, digest)) = &mut self.wanted else { return };
         for (range, value) in pieces {
             if let Err(error) = digest.add(Blake3Subtree { range, value }) {
-                self.problem.get_or_insert((FailureSide::Sink, plain(&error)));
+                self.problem.get_or_insert((FailureSide::Sink, text_without_errno(&error)));
             }
         }
     }
 
     /// Notes a piece that differs. Returns true if it should be compared in smaller pieces; otherwise it is
     /// reported as a whole.
-    pub(super) fn differs(&mut self, range: ByteRange, piece_bytes: u32) -> bool {
+    pub(super) fn narrow_or_report(&mut self, range: ByteRange, piece_bytes: u32) -> bool {
         if piece_bytes > PIECE_BYTES_MIN && self.narrowed_count < NARROWED_MAX {
             self.narrowed_count += 1;
             return true;
         }
-        self.tell(range);
+        self.add_differing_range(range);
         false
     }
 
     /// Adds a range to the report.
-    pub(super) fn tell(&mut self, range: ByteRange) {
+    pub(super) fn add_differing_range(&mut self, range: ByteRange) {
         let is_full = self.ranges.len() >= RANGES_MAX;
         match self.ranges.last_mut().filter(|last| last.end() == Some(range.offset)) {
             Some(last) => last.len += range.len,
@@ -140,9 +140,10 @@ impl FileComparisonState {
             return match digest.finish() {
                 Ok(found) if found == wanted => None,
                 Ok(_) => Some(EntryDifference::Digest),
-                Err(error) => {
-                    Some(EntryDifference::Unreadable { side: FailureSide::Sink, detail: plain(&error) })
-                }
+                Err(error) => Some(EntryDifference::Unreadable {
+                    side: FailureSide::Sink,
+                    detail: text_without_errno(&error),
+                }),
             };
         }
         let (ranges, is_cut) = (joined(mem::take(&mut self.ranges)), self.is_cut);
@@ -183,10 +184,10 @@ mod tests {
         assert!(file.is_done());
         let mut unreadable = check(2 * RANGE_BYTES);
         unreadable.next_range();
-        unreadable.ask();
+        unreadable.count_question();
         unreadable.fail(FailureSide::Sink, "no".into());
         assert!(unreadable.next_range().is_none() && !unreadable.is_done());
-        unreadable.answered();
+        unreadable.count_answer();
         assert!(unreadable.is_done());
         assert!(matches!(unreadable.difference(), Some(EntryDifference::Unreadable { .. })));
     }
@@ -195,12 +196,12 @@ mod tests {
     fn neighbours_become_one_and_no_more_are_told_than_fit() {
         let mut file = check(1 << 40);
         for piece in [3, 4, 9, 2, 8] {
-            file.tell(ByteRange::new(piece * 1_024, 1_024));
+            file.add_differing_range(ByteRange::new(piece * 1_024, 1_024));
         }
         let ranges = vec![ByteRange::new(2_048, 3 * 1_024), ByteRange::new(8 * 1_024, 2_048)];
         assert_eq!(file.difference(), Some(EntryDifference::Content { ranges, is_cut: false }));
         let mut file = check(1 << 40);
-        (0..2_000).for_each(|n| file.tell(ByteRange::new(n * 2_048, 1_024)));
+        (0..2_000).for_each(|n| file.add_differing_range(ByteRange::new(n * 2_048, 1_024)));
         let Some(EntryDifference::Content { ranges, is_cut }) = file.difference() else { panic!() };
         assert_eq!((ranges.len(), is_cut), (RANGES_MAX, true));
         assert_eq!(check(5).difference(), None);
@@ -209,8 +210,9 @@ mod tests {
     #[test]
     fn only_so_many_pieces_are_looked_into() {
         let mut file = check(1 << 40);
-        let into = (0..100).filter(|n| file.differs(ByteRange::new(n << 20, 1 << 20), 1 << 20)).count();
+        let into =
+            (0..100).filter(|n| file.narrow_or_report(ByteRange::new(n << 20, 1 << 20), 1 << 20)).count();
         assert_eq!(into, NARROWED_MAX as usize);
-        assert!(!file.differs(ByteRange::new(0, 1_024), 1_024));
+        assert!(!file.narrow_or_report(ByteRange::new(0, 1_024), 1_024));
     }
 }

@@ -101,7 +101,7 @@ pub enum MetadataDifference {
 
 impl MetadataChecks {
     /// Compares contents only.
-    pub fn nothing() -> MetadataChecks {
+    pub fn contents_only() -> MetadataChecks {
         MetadataChecks {
             fidelity: MetadataFidelity { omit_times: true, ..MetadataFidelity::default() },
             ..MetadataChecks::default()
@@ -109,7 +109,7 @@ impl MetadataChecks {
     }
 
     /// Returns the kinds of metadata to request, or `None` if none are compared.
-    pub(super) fn asked(&self) -> Option<KeptMetadata> {
+    pub(super) fn requested_metadata(&self) -> Option<KeptMetadata> {
         let MetadataFidelity { kept, perms, omit_times, .. } = &self.fidelity;
         // Devices, pipes and sockets are compared by kind and number in any case.
         let kept = KeptMetadata { devices: false, specials: false, ..*kept };

@@ -87,7 +87,7 @@ fn nothing_is_told_of_what_is_not_kept() {
         other.names = 2;
     };
     let times = MetadataChecks::default();
-    assert_eq!(times.asked(), Some(KeptMetadata::default()));
+    assert_eq!(times.requested_metadata(), Some(KeptMetadata::default()));
     let file = compare_as(&times, BrowsedKind::File, change);
     assert_eq!(file, [Time { source: MTIME, sink: Timestamp::default() }]);
     let no_directories = MetadataChecks {
@@ -96,7 +96,7 @@ fn nothing_is_told_of_what_is_not_kept() {
     };
     assert_eq!(compare_as(&no_directories, BrowsedKind::Directory, change), []);
     assert_eq!(compare_as(&no_directories, BrowsedKind::Symlink, change).len(), 1);
-    assert_eq!(MetadataChecks::nothing().asked(), None);
+    assert_eq!(MetadataChecks::contents_only().requested_metadata(), None);
     let link = compare_as(&all(), BrowsedKind::Symlink, |other| other.metadata.mode = 0o777);
     assert_eq!(link, [], "links have no modes");
 }

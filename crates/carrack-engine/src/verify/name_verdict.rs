@@ -18,7 +18,10 @@ pub(super) enum NameComparisonVerdict {
 }
 
 /// Judges by the states at both ends.
-pub(super) fn judge(source: &ExaminedEntryFacts, sink: &ExaminedEntryFacts) -> NameComparisonVerdict {
+pub(super) fn compare_entries(
+    source: &ExaminedEntryFacts,
+    sink: &ExaminedEntryFacts,
+) -> NameComparisonVerdict {
     let kinds = match (&source.standing, &sink.standing) {
         (ExaminedEntryKind::Nothing, _) => return unreadable(FailureSide::Source, "it vanished meanwhile"),
         (ExaminedEntryKind::Unreadable(detail), _) => return unreadable(FailureSide::Source, detail),
@@ -37,7 +40,7 @@ pub(super) fn judge(source: &ExaminedEntryFacts, sink: &ExaminedEntryFacts) -> N
         (BrowsedKind::Symlink, BrowsedKind::Symlink) if source.digest != sink.digest => {
             NameComparisonVerdict::Differs(EntryDifference::Link)
         }
-        (BrowsedKind::Device, BrowsedKind::Device) if are_others(source.special, sink.special) => {
+        (BrowsedKind::Device, BrowsedKind::Device) if are_different_devices(source.special, sink.special) => {
             NameComparisonVerdict::Differs(EntryDifference::Device)
         }
         (source, sink) if source == sink => NameComparisonVerdict::Equal,
@@ -46,12 +49,12 @@ pub(super) fn judge(source: &ExaminedEntryFacts, sink: &ExaminedEntryFacts) -> N
 }
 
 /// Judges the part of a file that ends at `end`, which the source has.
-pub(super) fn judge_part(
+pub(super) fn compare_part(
     source: &ExaminedEntryFacts,
     sink: &ExaminedEntryFacts,
     end: u64,
 ) -> NameComparisonVerdict {
-    match judge(source, sink) {
+    match compare_entries(source, sink) {
         NameComparisonVerdict::Differs(EntryDifference::Size { .. }) if sink.size >= end => {
             NameComparisonVerdict::Read
         }
@@ -75,12 +78,12 @@ fn missing(kind: BrowsedKind) -> EntryDifference {
 }
 
 /// An end that does not send the number of a device is assumed to have the same device.
-fn are_others(source: Option<SpecialFile>, sink: Option<SpecialFile>) -> bool {
+fn are_different_devices(source: Option<SpecialFile>, sink: Option<SpecialFile>) -> bool {
     source.zip(sink).is_some_and(|(source, sink)| source != sink)
 }
 
 /// Judges by the state at the sink: a manifest names files only.
-pub(super) fn judge_listed(sink: &ExaminedEntryFacts) -> NameComparisonVerdict {
+pub(super) fn compare_listed(sink: &ExaminedEntryFacts) -> NameComparisonVerdict {
     match &sink.standing {
         ExaminedEntryKind::Nothing => NameComparisonVerdict::Differs(EntryDifference::Missing),
         ExaminedEntryKind::Unreadable(detail) => unreadable(FailureSide::Sink, detail),
@@ -142,13 +145,13 @@ mod tests {
         let null = Some(SpecialFile::CharacterDevice(three));
         for other in [Some(SpecialFile::CharacterDevice(five)), Some(SpecialFile::BlockDevice(three))] {
             assert_eq!(
-                judge(&device(null), &device(other)),
+                compare_entries(&device(null), &device(other)),
                 NameComparisonVerdict::Differs(EntryDifference::Device)
             );
         }
         for same in [null, None] {
-            assert_eq!(judge(&device(null), &device(same)), NameComparisonVerdict::Equal);
-            assert_eq!(judge(&device(same), &device(null)), NameComparisonVerdict::Equal);
+            assert_eq!(compare_entries(&device(null), &device(same)), NameComparisonVerdict::Equal);
+            assert_eq!(compare_entries(&device(same), &device(null)), NameComparisonVerdict::Equal);
         }
     }
 
@@ -158,10 +161,10 @@ mod tests {
         for (kind, what) in [(Pipe, "a named pipe"), (Socket, "a socket"), (Device, "a device")] {
             let there = sight(kind, 0, None);
             let skipped = EntryDifference::Skipped { what: what.into() };
-            assert_eq!(judge(&there, &nothing()), NameComparisonVerdict::Differs(skipped));
-            assert_eq!(judge(&there, &there), NameComparisonVerdict::Equal);
+            assert_eq!(compare_entries(&there, &nothing()), NameComparisonVerdict::Differs(skipped));
+            assert_eq!(compare_entries(&there, &there), NameComparisonVerdict::Equal);
             let other = EntryDifference::Kind { source: kind, sink: File };
-            assert_eq!(judge(&there, &sight(File, 0, None)), NameComparisonVerdict::Differs(other));
+            assert_eq!(compare_entries(&there, &sight(File, 0, None)), NameComparisonVerdict::Differs(other));
         }
     }
 
@@ -192,7 +195,7 @@ mod tests {
                 NameComparisonVerdict::Differs(EntryDifference::Link),
             ),
         ] {
-            assert_eq!(judge(source, sink), verdict, "{source:?} {sink:?}");
+            assert_eq!(compare_entries(source, sink), verdict, "{source:?} {sink:?}");
         }
         for (source, sink, at) in [
             (&unreadable, &file, FailureSide::Source),
@@ -200,7 +203,7 @@ mod tests {
             (&nothing(), &file, FailureSide::Source),
         ] {
             let NameComparisonVerdict::Differs(EntryDifference::Unreadable { side, .. }) =
-                judge(source, sink)
+                compare_entries(source, sink)
             else {
                 panic!()
             };

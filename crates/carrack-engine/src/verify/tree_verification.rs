@@ -16,7 +16,9 @@ use super::equal_pairs::EqualPairs;
 use super::file_check::FileComparisonState;
 use super::finding::{EntryDifference, VerifyFinding, VerifyTotals, path_of};
 use super::metadata::{ComparedHardLinks, MetadataChecks};
-use super::name_verdict::{NameComparisonVerdict, differing, digest_of, judge, judge_listed, judge_part};
+use super::name_verdict::{
+    NameComparisonVerdict, compare_entries, compare_listed, compare_part, differing, digest_of,
+};
 use crate::error::SessionError;
 use crate::examine::{
     ExamineQuestion, ExaminedEntryFacts, ExaminedEntryKind, PIECE_BYTES_MAX, PIECE_BYTES_MIN,
@@ -65,7 +67,7 @@ impl<'a> TreeVerification<'a> {
     }
 
     /// Returns the counts so far.
-    pub fn verified(&self) -> VerifyTotals {
+    pub fn totals(&self) -> VerifyTotals {
         self.verified
     }
 
@@ -75,12 +77,16 @@ impl<'a> TreeVerification<'a> {
     ///
     /// # Errors
     /// Fails if an end is gone, or `name` is not a valid name.
-    pub fn place(&mut self, source: &mut VerifyEndExaminer, name: &[u8]) -> Result<RelPath, SessionError> {
+    pub fn locate_in_destination(
+        &mut self,
+        source: &mut VerifyEndExaminer,
+        name: &[u8],
+    ) -> Result<RelPath, SessionError> {
         let in_it = RelPath::root().join(name).map_err(bad_name)?;
-        let itself = look(RelPath::root(), vec![[][..].into()]);
-        source.ask(itself)?;
-        self.sink.ask(look(RelPath::root(), vec![[][..].into(), name.into()]))?;
-        let (source, sink) = (source.seen()?, self.sink.seen()?);
+        let itself = look_question(RelPath::root(), vec![[][..].into()]);
+        source.send_question(itself)?;
+        self.sink.send_question(look_question(RelPath::root(), vec![[][..].into(), name.into()]))?;
+        let (source, sink) = (source.receive_entry_facts()?, self.sink.receive_entry_facts()?);
         let has_name = sink.get(1).is_some_and(|sight| sight.standing != ExaminedEntryKind::Nothing);
         let goes_in = if is_directory(source.first()) { has_name } else { is_directory(sink.first()) };
         Ok(if goes_in { in_it } else { RelPath::root() })
@@ -90,7 +96,7 @@ impl<'a> TreeVerification<'a> {
     ///
     /// # Errors
     /// Fails if an end is gone, and by a signal. Earlier findings were reported.
-    pub fn tree(
+    pub fn compare_tree(
         &mut self,
         source: &mut VerifyEndExaminer,
         place: &RelPath,
@@ -116,8 +122,8 @@ impl<'a> TreeVerification<'a> {
     /// `shown` is the source's path for messages.
     ///
     /// # Errors
-    /// As [`TreeVerification::tree`]; also if the source is no regular file, or ends before the part.
-    pub fn part(
+    /// As [`TreeVerification::compare_tree`]; also if the source is no regular file, or ends before the part.
+    pub fn compare_part(
         &mut self,
         source: &mut VerifyEndExaminer,
         place: &RelPath,
@@ -125,9 +131,9 @@ impl<'a> TreeVerification<'a> {
         shown: &[u8],
     ) -> Result<(), SessionError> {
         self.source_count += 1;
-        source.ask(look(RelPath::root(), vec![[][..].into()]))?;
-        self.sink.ask(look(place.clone(), vec![[][..].into()]))?;
-        let (here, there) = (source.seen()?, self.sink.seen()?);
+        source.send_question(look_question(RelPath::root(), vec![[][..].into()]))?;
+        self.sink.send_question(look_question(place.clone(), vec![[][..].into()]))?;
+        let (here, there) = (source.receive_entry_facts()?, self.sink.receive_entry_facts()?);
         let (Some(here), Some(there)) = (here.first(), there.first()) else {
             return Err(SessionError::Internal);
         };
@@ -135,7 +141,7 @@ impl<'a> TreeVerification<'a> {
         self.verified.part = Some(range);
         let mut item = VerifyNameState::new([][..].into(), None);
         item.size = range.offset + range.len;
-        match judge_part(here, there, item.size) {
+        match compare_part(here, there, item.size) {
             NameComparisonVerdict::Differs(what) => {
                 self.verified.count(&what);
                 (self.told)(VerifyFinding { path: place.as_bytes().into(), what });
@@ -150,15 +156,15 @@ impl<'a> TreeVerification<'a> {
     }
 
     fn is_directory(&mut self, place: &RelPath) -> Result<bool, SessionError> {
-        self.sink.ask(look(place.clone(), vec![[][..].into()]))?;
-        Ok(is_directory(self.sink.seen()?.first()))
+        self.sink.send_question(look_question(place.clone(), vec![[][..].into()]))?;
+        Ok(is_directory(self.sink.receive_entry_facts()?.first()))
     }
 
     /// Compares the files of a manifest with those of the destination.
     ///
     /// # Errors
-    /// As [`TreeVerification::tree`]; also the first error of `entries`, which ends the comparison.
-    pub fn manifest(
+    /// As [`TreeVerification::compare_tree`]; also the first error of `entries`, which ends the comparison.
+    pub fn compare_manifest(
         &mut self,
         entries: &mut dyn Iterator<Item = io::Result<ManifestEntry>>,
     ) -> Result<(), SessionError> {
@@ -184,7 +190,7 @@ impl<'a> TreeVerification<'a> {
             files: HashMap::new(),
             next_file: 0,
         };
-        run.until_over()
+        run.run_to_end()
     }
 }
 
@@ -232,31 +238,31 @@ struct VerifyWalk<'r, 'a> {
 }
 
 impl VerifyWalk<'_, '_> {
-    fn until_over(mut self) -> Result<(), SessionError> {
+    fn run_to_end(mut self) -> Result<(), SessionError> {
         loop {
-            self.ask_ahead()?;
+            self.send_questions()?;
             match self.asked.pop_front() {
-                Some(step) => self.hear(step)?,
+                Some(step) => self.handle_answer(step)?,
                 None => return Ok(()),
             }
         }
     }
 
-    fn ask_ahead(&mut self) -> Result<(), SessionError> {
+    fn send_questions(&mut self) -> Result<(), SessionError> {
         while self.asked.len() < QUESTIONS_MAX {
             let step = match self.waiting.pop_front() {
                 Some(step) => Some(step),
-                None => self.feed()?,
+                None => self.next_step()?,
             };
             match step {
-                Some(step) => self.ask(step)?,
+                Some(step) => self.send_question(step)?,
                 None => break,
             }
         }
         Ok(())
     }
 
-    fn feed(&mut self) -> Result<Option<VerifyStep>, SessionError> {
+    fn next_step(&mut self) -> Result<Option<VerifyStep>, SessionError> {
         match &mut self.feed {
             VerifyNameSource::Walk { asked, is_over, .. } if !*is_over && *asked < WALKS_MAX => {
                 *asked += 1;
@@ -274,37 +280,37 @@ impl VerifyWalk<'_, '_> {
         }
     }
 
-    fn ask(&mut self, step: VerifyStep) -> Result<(), SessionError> {
+    fn send_question(&mut self, step: VerifyStep) -> Result<(), SessionError> {
         match &step {
             VerifyStep::WalkOn => match self.feed {
                 VerifyNameSource::Walk { of: FailureSide::Source, .. } => {
-                    self.source()?.ask(walk_on(RelPath::root()))?;
+                    self.source()?.send_question(walk_question(RelPath::root()))?;
                 }
-                _ => self.all.sink.ask(walk_on(self.place.clone()))?,
+                _ => self.all.sink.send_question(walk_question(self.place.clone()))?,
             },
             VerifyStep::Look(batch) => {
                 let (directory, names) = batch.names();
-                let metadata = self.source.as_ref().and_then(|_| self.all.checks.asked());
-                self.ask_both(directory, |directory| {
+                let metadata = self.source.as_ref().and_then(|_| self.all.checks.requested_metadata());
+                self.ask_both_ends(directory, |directory| {
                     let names = names.clone();
                     ExamineQuestion::Look { directory, names, digests: false, metadata }
                 })?;
             }
             VerifyStep::Read(batch) => {
                 let (directory, names) = batch.names();
-                self.ask_both(directory, |directory| {
+                self.ask_both_ends(directory, |directory| {
                     let names = names.clone();
                     ExamineQuestion::Look { directory, names, digests: true, metadata: None }
                 })?;
             }
             VerifyStep::Extra(batch) => {
                 let (directory, names) = batch.names();
-                self.source()?.ask(look(directory, names))?;
+                self.source()?.send_question(look_question(directory, names))?;
             }
-            VerifyStep::Ranges(file) => return self.ask_range(*file),
+            VerifyStep::Ranges(file) => return self.request_range(*file),
             VerifyStep::Pieces(_, of) => {
                 let of = of.clone();
-                self.ask_both(of.directory.clone(), |directory| {
+                self.ask_both_ends(of.directory.clone(), |directory| {
                     ExamineQuestion::Pieces(PieceDigestRequest { directory, ..of.clone() })
                 })?;
             }
@@ -318,20 +324,20 @@ impl VerifyWalk<'_, '_> {
     }
 
     /// Asks the source, if there is one, and the sink, each with its own path of the directory.
-    fn ask_both(
+    fn ask_both_ends(
         &mut self,
         directory: RelPath,
         question: impl Fn(RelPath) -> ExamineQuestion,
     ) -> Result<(), SessionError> {
-        let there = at_place(self.place, &directory)?;
+        let there = sink_path_of(self.place, &directory)?;
         if let Some(source) = &mut self.source {
-            source.ask(question(directory))?;
+            source.send_question(question(directory))?;
         }
-        self.all.sink.ask(question(there))
+        self.all.sink.send_question(question(there))
     }
 
     /// Compares the next range of a file that an earlier run did not find equal.
-    fn ask_range(&mut self, id: u64) -> Result<(), SessionError> {
+    fn request_range(&mut self, id: u64) -> Result<(), SessionError> {
         let Some(file) = self.files.get_mut(&id) else { return Ok(()) };
         while let Some(range) = file.next_range() {
             if range_key(file, range).is_some_and(|key| self.all.kept.has(key)) {
@@ -340,27 +346,27 @@ impl VerifyWalk<'_, '_> {
             let is_small = file.item.size <= WHOLE_BYTES_MAX && !file.is_part();
             let piece_bytes = if is_small { PIECE_BYTES_MIN } else { PIECE_BYTES_MAX };
             let of = pieces_of(file, range, piece_bytes);
-            file.ask();
+            file.count_question();
             self.all.verified.bytes_read += range.len;
             self.waiting.push_front(VerifyStep::Ranges(id));
-            return self.ask(VerifyStep::Pieces(id, of));
+            return self.send_question(VerifyStep::Pieces(id, of));
         }
         self.finish_if_done(id);
         Ok(())
     }
 
-    fn hear(&mut self, step: VerifyStep) -> Result<(), SessionError> {
+    fn handle_answer(&mut self, step: VerifyStep) -> Result<(), SessionError> {
         match step {
-            VerifyStep::WalkOn => self.hear_walked(),
-            VerifyStep::Look(batch) => self.hear_look(batch),
-            VerifyStep::Read(batch) => self.hear_read(batch),
-            VerifyStep::Extra(batch) => self.hear_extra(batch),
-            VerifyStep::Pieces(file, of) => self.hear_pieces(file, &of),
+            VerifyStep::WalkOn => self.handle_walk_answer(),
+            VerifyStep::Look(batch) => self.handle_look_answer(batch),
+            VerifyStep::Read(batch) => self.handle_read_answer(batch),
+            VerifyStep::Extra(batch) => self.handle_extra_answer(batch),
+            VerifyStep::Pieces(file, of) => self.handle_pieces_answer(file, &of),
             VerifyStep::Ranges(_) => Err(SessionError::Internal),
         }
     }
 
-    fn hear_walked(&mut self) -> Result<(), SessionError> {
+    fn handle_walk_answer(&mut self) -> Result<(), SessionError> {
         let VerifyNameSource::Walk { of, asked, is_over } = &mut self.feed else {
             return Err(SessionError::Internal);
         };
@@ -368,8 +374,8 @@ impl VerifyWalk<'_, '_> {
         assert!(*asked > 0, "an answer follows its question");
         *asked -= 1;
         let walked = match side {
-            FailureSide::Source => self.source.as_mut().ok_or(SessionError::Internal)?.walked()?,
-            _ => self.all.sink.walked()?,
+            FailureSide::Source => self.source.as_mut().ok_or(SessionError::Internal)?.receive_walk_step()?,
+            _ => self.all.sink.receive_walk_step()?,
         };
         match walked {
             WalkStep::Over => *is_over = true,
@@ -377,12 +383,14 @@ impl VerifyWalk<'_, '_> {
                 self.waiting.push_back(VerifyStep::Look(NameBatch::of(directory, names)));
             }
             WalkStep::Names { directory, names } => {
-                let directory = from_place(self.place, &directory)?;
+                let directory = source_path_of(self.place, &directory)?;
                 self.waiting.push_back(VerifyStep::Extra(NameBatch::of(directory, names)));
             }
-            WalkStep::Failed { path, detail } => self.tell(path, EntryDifference::Unwalked { side, detail }),
+            WalkStep::Failed { path, detail } => {
+                self.report_finding(path, EntryDifference::Unwalked { side, detail })
+            }
             WalkStep::Skipped { path, what } if side == FailureSide::Source => {
-                self.tell(path, EntryDifference::Skipped { what });
+                self.report_finding(path, EntryDifference::Skipped { what });
             }
             // An end of an older version does not compare them.
             WalkStep::Skipped { .. } => {}
@@ -390,9 +398,9 @@ impl VerifyWalk<'_, '_> {
         Ok(())
     }
 
-    fn hear_look(&mut self, batch: NameBatch) -> Result<(), SessionError> {
-        let source = self.source.as_mut().map(|source| source.seen()).transpose()?;
-        let sink = self.all.sink.seen()?;
+    fn handle_look_answer(&mut self, batch: NameBatch) -> Result<(), SessionError> {
+        let source = self.source.as_mut().map(|source| source.receive_entry_facts()).transpose()?;
+        let sink = self.all.sink.receive_entry_facts()?;
         let directory = batch.directory();
         let mut small = NameBatch::of(directory.clone(), Vec::new());
         for (index, mut item) in batch.items.into_iter().enumerate() {
@@ -400,10 +408,11 @@ impl VerifyWalk<'_, '_> {
             let here =
                 source.as_ref().map(|sights| sights.get(index).ok_or(SessionError::Internal)).transpose()?;
             item.size = there.size;
-            item.is_told = here.is_some_and(|here| self.other_metadata(&directory, &item.name, here, there));
-            match here.map_or_else(|| judge_listed(there), |here| judge(here, there)) {
-                NameComparisonVerdict::Equal => self.equal(&item),
-                NameComparisonVerdict::Differs(what) => self.differs(&directory, &item, what),
+            item.is_told = here
+                .is_some_and(|here| self.report_metadata_differences(&directory, &item.name, here, there));
+            match here.map_or_else(|| compare_listed(there), |here| compare_entries(here, there)) {
+                NameComparisonVerdict::Equal => self.count_equal(&item),
+                NameComparisonVerdict::Differs(what) => self.report_difference(&directory, &item, what),
                 NameComparisonVerdict::Read => {
                     item.key = Some(key(self.index, &directory, &item, here, there));
                     self.read_if_unknown(&directory, item, &mut small);
@@ -415,7 +424,7 @@ impl VerifyWalk<'_, '_> {
     }
 
     /// Reports differences of metadata. Returns true if there are any.
-    fn other_metadata(
+    fn report_metadata_differences(
         &mut self,
         directory: &RelPath,
         name: &[u8],
@@ -429,7 +438,7 @@ impl VerifyWalk<'_, '_> {
         let found = self.all.checks.compare(&mut self.links, &path, here, there);
         let is_other = !found.is_empty();
         if is_other {
-            self.tell(path, EntryDifference::Metadata(found));
+            self.report_finding(path, EntryDifference::Metadata(found));
         }
         is_other
     }
@@ -438,7 +447,7 @@ impl VerifyWalk<'_, '_> {
     fn read_if_unknown(&mut self, directory: &RelPath, item: VerifyNameState, small: &mut NameBatch) {
         if item.key.is_some_and(|key| self.all.kept.has(key)) {
             self.all.verified.known += 1;
-            return self.equal(&item);
+            return self.count_equal(&item);
         }
         if item.size > WHOLE_BYTES_MAX {
             return self.compare_pieces(directory, item);
@@ -456,9 +465,9 @@ impl VerifyWalk<'_, '_> {
         }
     }
 
-    fn hear_read(&mut self, batch: NameBatch) -> Result<(), SessionError> {
-        let source = self.source.as_mut().map(|source| source.seen()).transpose()?;
-        let sink = self.all.sink.seen()?;
+    fn handle_read_answer(&mut self, batch: NameBatch) -> Result<(), SessionError> {
+        let source = self.source.as_mut().map(|source| source.receive_entry_facts()).transpose()?;
+        let sink = self.all.sink.receive_entry_facts()?;
         let directory = batch.directory();
         for (index, item) in batch.items.into_iter().enumerate() {
             self.all.verified.bytes_read += item.size;
@@ -473,24 +482,24 @@ impl VerifyWalk<'_, '_> {
                 (None, digest) => digest.ok_or(EntryDifference::Digest),
             };
             match (here, there) {
-                (Err(what), _) | (_, Err(what)) => self.differs(&directory, &item, what),
+                (Err(what), _) | (_, Err(what)) => self.report_difference(&directory, &item, what),
                 (Ok(here), Ok(there)) if here == there => {
-                    self.keep(item.key);
-                    self.equal(&item);
+                    self.keep_key(item.key);
+                    self.count_equal(&item);
                 }
-                _ if source.is_none() => self.differs(&directory, &item, EntryDifference::Digest),
+                _ if source.is_none() => self.report_difference(&directory, &item, EntryDifference::Digest),
                 _ => self.compare_pieces(&directory, item),
             }
         }
         Ok(())
     }
 
-    fn hear_extra(&mut self, batch: NameBatch) -> Result<(), SessionError> {
-        let sights = self.source()?.seen()?;
+    fn handle_extra_answer(&mut self, batch: NameBatch) -> Result<(), SessionError> {
+        let sights = self.source()?.receive_entry_facts()?;
         let directory = batch.directory();
         for (item, sight) in batch.items.iter().zip(sights) {
             if sight.standing == ExaminedEntryKind::Nothing {
-                self.differs(&directory, item, EntryDifference::Extra);
+                self.report_difference(&directory, item, EntryDifference::Extra);
             }
         }
         Ok(())
@@ -504,11 +513,11 @@ impl VerifyWalk<'_, '_> {
         self.next_file += 1;
     }
 
-    fn hear_pieces(&mut self, id: u64, of: &PieceDigestRequest) -> Result<(), SessionError> {
-        let source = self.source.as_mut().map(|source| source.pieces()).transpose()?;
-        let sink = self.all.sink.pieces()?;
+    fn handle_pieces_answer(&mut self, id: u64, of: &PieceDigestRequest) -> Result<(), SessionError> {
+        let source = self.source.as_mut().map(|source| source.receive_piece_digests()).transpose()?;
+        let sink = self.all.sink.receive_piece_digests()?;
         let Some(file) = self.files.get_mut(&id) else { return Err(SessionError::Internal) };
-        file.answered();
+        file.count_answer();
         let ranges = (0..of.piece_count()).map(|index| of.piece(index));
         match (source, sink) {
             (Some(Err(detail)), _) => file.fail(FailureSide::Source, detail),
@@ -516,19 +525,19 @@ impl VerifyWalk<'_, '_> {
             (None, Ok(sink)) => file.add_values(ranges.zip(sink)),
             (Some(Ok(source)), Ok(sink)) => {
                 let found = differing(ranges, &source, &sink);
-                self.differing_in(id, of, found);
+                self.handle_differing_ranges(id, of, found);
             }
         }
         self.finish_if_done(id);
         Ok(())
     }
 
-    fn differing_in(&mut self, id: u64, of: &PieceDigestRequest, found: Vec<ByteRange>) {
+    fn handle_differing_ranges(&mut self, id: u64, of: &PieceDigestRequest, found: Vec<ByteRange>) {
         let Some(file) = self.files.get_mut(&id) else { return };
         let is_second_look = of.piece_bytes == PIECE_BYTES_MIN;
         if found.is_empty() && is_second_look {
             // The first look found a difference, and an equal second look proves nothing.
-            file.tell(of.range);
+            file.add_differing_range(of.range);
         }
         if found.is_empty()
             && !is_second_look
@@ -537,8 +546,8 @@ impl VerifyWalk<'_, '_> {
             self.all.kept.add(key);
         }
         for range in found {
-            if file.differs(range, of.piece_bytes) {
-                file.ask();
+            if file.narrow_or_report(range, of.piece_bytes) {
+                file.count_question();
                 self.all.verified.bytes_read += range.len;
                 self.waiting.push_front(VerifyStep::Pieces(id, pieces_of(file, range, PIECE_BYTES_MIN)));
             }
@@ -551,48 +560,48 @@ impl VerifyWalk<'_, '_> {
         }
         let Some(mut file) = self.files.remove(&id) else { return };
         match file.difference() {
-            Some(what) => self.differs(&file.directory, &file.item, what),
+            Some(what) => self.report_difference(&file.directory, &file.item, what),
             None => {
-                self.keep(file.item.key);
+                self.keep_key(file.item.key);
                 // Only the part counts.
                 file.item.size = self.all.verified.part.map_or(file.item.size, |part| part.len);
-                self.equal(&file.item);
+                self.count_equal(&file.item);
             }
         }
     }
 
     /// Counts an item with equal contents, unless a difference of its metadata was reported.
-    fn equal(&mut self, item: &VerifyNameState) {
+    fn count_equal(&mut self, item: &VerifyNameState) {
         if !item.is_told {
             self.all.verified.equal += 1;
             self.all.verified.bytes_equal += item.size;
         }
     }
 
-    fn keep(&mut self, key: Option<u128>) {
+    fn keep_key(&mut self, key: Option<u128>) {
         if let Some(key) = key {
             self.all.kept.add(key);
         }
     }
 
-    fn differs(&mut self, directory: &RelPath, item: &VerifyNameState, what: EntryDifference) {
+    fn report_difference(&mut self, directory: &RelPath, item: &VerifyNameState, what: EntryDifference) {
         let path = self.path_at_sink(directory, &item.name);
         if item.is_told {
             // The difference of its metadata was counted.
             (self.all.told)(VerifyFinding { path, what });
         } else {
-            self.tell(path, what);
+            self.report_finding(path, what);
         }
     }
 
     fn path_at_sink(&self, directory: &RelPath, name: &[u8]) -> Box<[u8]> {
-        match at_place(self.place, directory) {
+        match sink_path_of(self.place, directory) {
             Ok(directory) => path_of(&directory, name),
             Err(_) => path_of(directory, name),
         }
     }
 
-    fn tell(&mut self, path: Box<[u8]>, what: EntryDifference) {
+    fn report_finding(&mut self, path: Box<[u8]>, what: EntryDifference) {
         self.all.verified.count(&what);
         (self.all.told)(VerifyFinding { path, what });
     }
@@ -653,12 +662,12 @@ fn part_of(
     Err(SessionError::refused(message, hint))
 }
 
-fn walk_on(beneath: RelPath) -> ExamineQuestion {
+fn walk_question(beneath: RelPath) -> ExamineQuestion {
     ExamineQuestion::WalkOn { beneath, specials: true }
 }
 
 /// Returns the question about these names, without contents and metadata.
-fn look(directory: RelPath, names: Vec<Box<[u8]>>) -> ExamineQuestion {
+fn look_question(directory: RelPath, names: Vec<Box<[u8]>>) -> ExamineQuestion {
     ExamineQuestion::Look { directory, names, digests: false, metadata: None }
 }
 
@@ -675,7 +684,7 @@ fn pieces_of(file: &FileComparisonState, range: ByteRange, piece_bytes: u32) -> 
 }
 
 /// Returns the path at the sink of a path of the source.
-fn at_place(place: &RelPath, path: &RelPath) -> Result<RelPath, SessionError> {
+fn sink_path_of(place: &RelPath, path: &RelPath) -> Result<RelPath, SessionError> {
     match (place.is_root(), path.is_root()) {
         (true, _) => Ok(path.clone()),
         (_, true) => Ok(place.clone()),
@@ -684,7 +693,7 @@ fn at_place(place: &RelPath, path: &RelPath) -> Result<RelPath, SessionError> {
 }
 
 /// Returns the path of the source of a path at the sink.
-fn from_place(place: &RelPath, path: &RelPath) -> Result<RelPath, SessionError> {
+fn source_path_of(place: &RelPath, path: &RelPath) -> Result<RelPath, SessionError> {
     let rest = path.as_bytes().strip_prefix(place.as_bytes()).ok_or(SessionError::Internal)?;
     RelPath::new(rest.strip_prefix(b"/").unwrap_or(rest)).map_err(bad_name)
 }

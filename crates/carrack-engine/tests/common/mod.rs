@@ -32,7 +32,7 @@ use carrack_model::{
 pub struct Recorder(pub Mutex<Vec<TransferEvent>>);
 
 impl TransferObserver for Recorder {
-    fn event(&self, event: &TransferEvent) {
+    fn handle_event(&self, event: &TransferEvent) {
         self.0.lock().unwrap().push(event.clone());
     }
 }

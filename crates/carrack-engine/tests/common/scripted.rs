@@ -358,8 +358,8 @@ pub const METADATA: Metadata =
 pub fn table(directory: &str, files: &[(&[u8], u64)]) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = EntryTableEncoder::new(&mut table);
-    writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
-    files.iter().for_each(|(name, size)| writer.regular(name, *size, &METADATA, 0, None));
+    writer.begin_section(&RelPath::new(directory.as_bytes()).unwrap(), None);
+    files.iter().for_each(|(name, size)| writer.add_regular(name, *size, &METADATA, 0, None));
     table
 }
 
@@ -367,8 +367,8 @@ pub fn table(directory: &str, files: &[(&[u8], u64)]) -> Vec<u8> {
 pub fn link_table(directory: &str, name: &str, target: &str) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = EntryTableEncoder::new(&mut table);
-    writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
-    writer.symlink(name.as_bytes(), target.as_bytes(), &METADATA, 0);
+    writer.begin_section(&RelPath::new(directory.as_bytes()).unwrap(), None);
+    writer.add_symlink(name.as_bytes(), target.as_bytes(), &METADATA, 0);
     table
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use carrack_engine::{
     AbortHandle, AccessPolicy, BrowseItem, BrowsedKind, ControlChannel, ListedEntry, PathOperationRequest,
     ProcessOwnerAccessPolicy, RemotePathOperation, RemotePathOperationCounts, SessionError, TransferOutcome,
-    browse, browse_here, serve,
+    perform_local_operation, perform_remote_operation, serve,
 };
 use carrack_model::ProtectionLevel;
 use carrack_wire::message::{
@@ -56,7 +56,7 @@ fn ask(
     let mut peer = peer(here);
     peer.token = token.into();
     let browsing = PathOperationRequest { operation, path: path.into() };
-    let done = browse(
+    let done = perform_remote_operation(
         peer,
         &browsing,
         &mut |one| {
@@ -77,7 +77,7 @@ fn here(operation: RemotePathOperation, path: &Path) -> Answer {
         found.push(one);
         Continue(())
     };
-    let done = browse_here(&browsing, &mut keep, &AbortHandle::new().unwrap());
+    let done = perform_local_operation(&browsing, &mut keep, &AbortHandle::new().unwrap());
     (done, found)
 }
 
@@ -225,7 +225,7 @@ fn a_caller_that_has_enough_leaves() {
             Break(())
         };
         let browsing = PathOperationRequest { operation: RemotePathOperation::List, path };
-        let done = browse(peer(here), &browsing, &mut first, &AbortHandle::new().unwrap());
+        let done = perform_remote_operation(peer(here), &browsing, &mut first, &AbortHandle::new().unwrap());
         assert_eq!((count, done.unwrap().done_count), (1, 1));
         let served = serving.join().unwrap();
         assert!(matches!(served.result, Err(SessionError::PeerGone)), "{served:?}");
@@ -283,7 +283,7 @@ fn either_end_can_be_interrupted() {
     let interrupting = abort.clone();
     let calling = thread::spawn(move || {
         let browsing = PathOperationRequest { operation: RemotePathOperation::List, path: "/".into() };
-        browse(peer(here), &browsing, &mut |_| Continue(()), &abort)
+        perform_remote_operation(peer(here), &browsing, &mut |_| Continue(()), &abort)
     });
     let mut silent = Scripted::new(there);
     silent.preambles();
@@ -352,7 +352,7 @@ fn hear(operation: RemotePathOperation, said: Vec<ControlMessage>) -> Answer {
             Continue(())
         };
         let browsing = PathOperationRequest { operation, path: "/x".into() };
-        let done = browse(peer(here), &browsing, &mut keep, &AbortHandle::new().unwrap());
+        let done = perform_remote_operation(peer(here), &browsing, &mut keep, &AbortHandle::new().unwrap());
         answering.join().unwrap();
         (done, found)
     })

@@ -209,7 +209,7 @@ fn with_source(
 }
 
 fn assert_announces(header: &FrameHeader, body: &[u8], size: usize) {
-    assert!(header.file.is_by_itself() && header.offset == 0 && header.table_len > 0);
+    assert!(header.file.is_inline_announced() && header.offset == 0 && header.table_len > 0);
     let (_, own) = body.split_at(body.len() - header.table_len as usize);
     let section = carrack_wire::decode_section(own).unwrap();
     assert_eq!((section.entries.len(), section.entries[0].size()), (1, size as u64));
@@ -284,7 +284,7 @@ fn one_that_changes_while_it_is_read_does_not_get_its_name() {
         // The source tries again, and announces the file by a message: it compares the metadata before the
         // commit.
         let ControlMessage::OpenFile(again) = session.peer.message() else { panic!("not tried again") };
-        assert!(!FileId(again.id).is_by_itself());
+        assert!(!FileId(again.id).is_inline_announced());
         let mut got = 0;
         while got < content.len() - 1 {
             let (header, body) = session.peer.object();

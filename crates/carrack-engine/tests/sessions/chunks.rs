@@ -80,7 +80,7 @@ impl SourceChunkFeed for TestFeed {
         2 * MIB
     }
 
-    fn settled(&self, number: u64) {
+    fn mark_chunk_completed(&self, number: u64) {
         self.state.lock().unwrap().settled.push(number);
     }
 
@@ -155,13 +155,13 @@ impl Place {
             let found = fs::symlink_metadata(self.source().join(path)).unwrap();
             let name = path.file_name().unwrap().as_bytes();
             let mut writer = EntryTableEncoder::new(&mut table);
-            writer.section(&directory, None);
+            writer.begin_section(&directory, None);
             match found.is_symlink() {
                 true => {
                     let target = fs::read_link(self.source().join(path)).unwrap();
-                    writer.symlink(name, target.as_os_str().as_bytes(), &metadata(&found), found.ino());
+                    writer.add_symlink(name, target.as_os_str().as_bytes(), &metadata(&found), found.ino());
                 }
-                false => writer.regular(name, found.size(), &metadata(&found), found.ino(), None),
+                false => writer.add_regular(name, found.size(), &metadata(&found), found.ino(), None),
             }
         }
         table
@@ -188,9 +188,10 @@ impl Place {
             let same_as =
                 Some(HardLinkTarget { path: RelPath::new(path.as_bytes()).unwrap(), size: found.size() });
             let extras = ExtraMetadata { same_as, ..ExtraMetadata::default() };
-            EntryTableEncoder::new(&mut table).section(&RelPath::new(directory.as_bytes()).unwrap(), None);
-            let mut writer = EntryTableEncoder::new(&mut table).with(Some(&extras));
-            writer.regular(format!("{name}-again").as_bytes(), 0, &metadata(&found), found.ino(), None);
+            EntryTableEncoder::new(&mut table)
+                .begin_section(&RelPath::new(directory.as_bytes()).unwrap(), None);
+            let mut writer = EntryTableEncoder::new(&mut table).with_extras(Some(&extras));
+            writer.add_regular(format!("{name}-again").as_bytes(), 0, &metadata(&found), found.ino(), None);
         }
         ChunkOfEntries { table, ..self.files(number, &[]) }
     }
@@ -200,8 +201,8 @@ impl Place {
         let mut table = Vec::new();
         let null = SpecialFile::CharacterDevice(DeviceNumber { major: 1, minor: 3 });
         let mut writer = EntryTableEncoder::new(&mut table);
-        writer.section(&RelPath::root(), None);
-        writer.special(b"null", &null, &Metadata::default(), 0);
+        writer.begin_section(&RelPath::root(), None);
+        writer.add_special(b"null", &null, &Metadata::default(), 0);
         ChunkOfEntries { table, ..self.files(number, &[]) }
     }
 
@@ -218,7 +219,7 @@ impl Place {
             let full = self.source().join(&path);
             let relative = RelPath::new(path.as_os_str().as_bytes()).unwrap();
             EntryTableEncoder::new(&mut table)
-                .section(&relative, Some(&metadata(&fs::metadata(&full).unwrap())));
+                .begin_section(&relative, Some(&metadata(&fs::metadata(&full).unwrap())));
             let entries = fs::read_dir(&full).unwrap().map(Result::unwrap);
             let directories = entries.filter(|entry| entry.file_type().unwrap().is_dir());
             waiting.extend(directories.map(|entry| path.join(entry.file_name())));
@@ -500,7 +501,7 @@ struct Watch<'a> {
 }
 
 impl TransferObserver for Watch<'_> {
-    fn event(&self, event: &TransferEvent) {
+    fn handle_event(&self, event: &TransferEvent) {
         if let TransferEvent::Progress(progress) = event
             && progress.bytes_done >= self.bytes
         {
@@ -615,15 +616,15 @@ fn flags_are_set_by_the_session_that_is_told_so() {
     let flags = Some(FileFlags::new(IMMUTABLE, IMMUTABLE));
     let chunk = |names: &[&str], at_end: bool| {
         let mut table = Vec::new();
-        EntryTableEncoder::new(&mut table).section(&RelPath::root(), None);
+        EntryTableEncoder::new(&mut table).begin_section(&RelPath::root(), None);
         for name in names {
             let found = fs::metadata(place.source().join(name)).unwrap();
             let same_as = HardLinkTarget { path: RelPath::new(name.as_bytes()).unwrap(), size: found.size() };
             let extras =
                 ExtraMetadata { flags, same_as: at_end.then_some(same_as), ..ExtraMetadata::default() };
             let size = if at_end { 0 } else { found.size() };
-            let mut writer = EntryTableEncoder::new(&mut table).with(Some(&extras));
-            writer.regular(name.as_bytes(), size, &metadata(&found), found.ino(), None);
+            let mut writer = EntryTableEncoder::new(&mut table).with_extras(Some(&extras));
+            writer.add_regular(name.as_bytes(), size, &metadata(&found), found.ino(), None);
         }
         ChunkOfEntries { table, ..place.files(1, &[]) }
     };
@@ -649,9 +650,9 @@ fn table_through(place: &Place, paths: &[&str]) -> Vec<u8> {
     for path in paths {
         let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
         let found = fs::metadata(place.source().join(path)).unwrap();
-        EntryTableEncoder::new(&mut table).section(&RelPath::new(directory.as_bytes()).unwrap(), None);
+        EntryTableEncoder::new(&mut table).begin_section(&RelPath::new(directory.as_bytes()).unwrap(), None);
         let mut writer = EntryTableEncoder::new(&mut table);
-        writer.regular(name.as_bytes(), found.size(), &metadata(&found), found.ino(), None);
+        writer.add_regular(name.as_bytes(), found.size(), &metadata(&found), found.ino(), None);
     }
     table
 }

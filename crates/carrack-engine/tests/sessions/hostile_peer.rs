@@ -232,8 +232,8 @@ fn no_path_leads_through_a_link_that_the_source_has_sent_before() {
         // One bundle has the link and the directory, whose metadata would be set at the end.
         let mut second = Vec::new();
         let mut writer = EntryTableEncoder::new(&mut second);
-        writer.section(&RelPath::new(b"path").unwrap(), Some(&METADATA));
-        writer.regular(b"new", 3, &METADATA, 0, None);
+        writer.begin_section(&RelPath::new(b"path").unwrap(), Some(&METADATA));
+        writer.add_regular(b"new", 3, &METADATA, 0, None);
         source.frame(&bundle(3, b"abc", &[link_table("", "path", "../outside"), second].concat()));
         source.hear_answer();
         3

@@ -139,7 +139,7 @@ struct Watch<'a> {
 }
 
 impl TransferObserver for Watch<'_> {
-    fn event(&self, event: &TransferEvent) {
+    fn handle_event(&self, event: &TransferEvent) {
         if let TransferEvent::Progress(progress) = event
             && progress.bytes_done >= self.bytes
         {
@@ -292,8 +292,8 @@ struct EndsAnother<'a> {
 }
 
 impl TransferObserver for EndsAnother<'_> {
-    fn event(&self, event: &TransferEvent) {
-        self.told.event(event);
+    fn handle_event(&self, event: &TransferEvent) {
+        self.told.handle_event(event);
         if let TransferEvent::Notice(UserNotice::Text(text)) = event
             && text.starts_with("waiting for the earlier session")
         {
@@ -403,7 +403,7 @@ fn directories_that_a_killed_session_left_open_get_their_modes_back() {
     let session = JournalWriterIdentity::of_this_process(TransferExecutionId([1; 16]), false).unwrap();
     let (journal, _) = Journal::open(journals.as_fd(), TransferId([7; 16]), &session).unwrap();
     let mut batch = RecordBatch::new();
-    batch.mode(&RelPath::new(b"other").unwrap(), 0o555);
+    batch.add_mode(&RelPath::new(b"other").unwrap(), 0o555);
     journal.append(&batch, true).unwrap();
     drop(journal);
     let (outcome, recorder) = copy(Way::Push, &place.transfer(2));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use carrack_engine::{
     AbortHandle, FurthestSessionPoint, PeerChannel, SessionError, SessionRole, TransferOutcome,
-    TransferRequest, copy_with_peer, persist,
+    TransferRequest, copy_with_peer, run_with_retries,
 };
 use carrack_model::{ProtectionLevel, TransferEvent, UserNotice};
 
@@ -92,7 +92,7 @@ fn run(
     mut far_end: impl FnMut(usize) -> PeerChannel,
 ) -> (TransferOutcome, usize, Recorder) {
     let (recorder, abort, mut count) = (Recorder::default(), AbortHandle::new().unwrap(), 0);
-    let outcome = persist(retries, &recorder, &abort, &mut |_| {
+    let outcome = run_with_retries(retries, &recorder, &abort, &mut |_| {
         let peer = far_end(count);
         count += 1;
         copy_with_peer(transfer, role(way), peer, &recorder, &abort)
@@ -170,7 +170,7 @@ fn gives_up_after_tries_that_moved_nothing() {
     within(LIMIT_S, || {
         let world = World::new();
         let (outcome, count, recorder) = run(Way::Push, &world.transfer(), 2, |_| breaking(Some(40), false));
-        assert!(outcome.result.as_ref().is_err_and(SessionError::may_pass), "{:?}", outcome.result);
+        assert!(outcome.result.as_ref().is_err_and(SessionError::is_retryable), "{:?}", outcome.result);
         assert_eq!((count, warnings(&recorder).len(), outcome.advance), (3, 2, FurthestSessionPoint::None));
         let (outcome, count, _) = run(Way::Push, &world.transfer(), 0, |_| breaking(Some(40), false));
         assert!(outcome.result.is_err());
@@ -290,11 +290,11 @@ fn an_end_that_has_to_go_says_that_one_may_come_again() {
         let serving = thread::spawn(move || serve_any(there, &abort));
         let leaving = thread::spawn(move || {
             thread::sleep(Duration::from_secs(1));
-            going.dismiss();
+            going.interrupt_locally();
         });
         let (error, _) = timed(Way::Push, &transfer, peer(here));
         leaving.join().unwrap();
-        assert!(matches!(error, SessionError::PeerLeft { .. }) && error.may_pass(), "{error:?}");
+        assert!(matches!(error, SessionError::PeerLeft { .. }) && error.is_retryable(), "{error:?}");
         assert!(matches!(serving.join().unwrap().result, Err(SessionError::Dismissed)));
     });
 }

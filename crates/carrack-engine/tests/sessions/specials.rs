@@ -35,8 +35,8 @@ fn spec() -> AgreedTransferSpec {
 fn special_table(name: &str, special: &SpecialFile) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = EntryTableEncoder::new(&mut table);
-    writer.section(&RelPath::root(), None);
-    writer.special(name.as_bytes(), special, &METADATA, 0);
+    writer.begin_section(&RelPath::root(), None);
+    writer.add_special(name.as_bytes(), special, &METADATA, 0);
     table
 }
 

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use carrack_engine::{
     AbortHandle, AccessPolicy, BrowseItem, ControlChannel, PathOperationRequest, PeerChannel,
-    RemotePathOperation, SessionError, SessionRole, TlsHandshakeError, TransferOutcome, browse,
-    copy_with_peer, serve,
+    RemotePathOperation, SessionError, SessionRole, TlsHandshakeError, TransferOutcome, copy_with_peer,
+    perform_remote_operation, serve,
 };
 use carrack_model::{ProtectionLevel, TransferEvent};
 use carrack_transport::TlsChannel;
@@ -173,7 +173,7 @@ fn browsing_goes_over_tls_too() {
             Continue(())
         };
         let browsing = PathOperationRequest { operation, path: path.into() };
-        let done = browse(peer, &browsing, &mut keep, &AbortHandle::new().unwrap());
+        let done = perform_remote_operation(peer, &browsing, &mut keep, &AbortHandle::new().unwrap());
         serving.join().unwrap();
         (done.map(|summary| summary.done_count).map_err(|error| error.to_string()), names.len())
     };
@@ -215,7 +215,7 @@ fn a_client_that_is_not_accepted_hears_why() {
             } else {
                 let browsing =
                     PathOperationRequest { operation: RemotePathOperation::List, path: "/".into() };
-                browse(peer, &browsing, &mut |_| Continue(()), &abort).unwrap_err()
+                perform_remote_operation(peer, &browsing, &mut |_| Continue(()), &abort).unwrap_err()
             };
             let SessionError::Tls(TlsHandshakeError::Tls(rustls::Error::AlertReceived(alert))) = error else {
                 panic!("{error:?}")

@@ -175,14 +175,15 @@ fn hear(answers: Vec<ControlMessage>) -> (Result<(), SessionError>, Vec<VerifyFi
         fs::write(dir.path().join("f"), "content").unwrap();
         let abort = AbortHandle::new().unwrap();
         let how = VerifyEndSettings { is_destination: true, ..VerifyEndSettings::default() };
-        let mut source = VerifyEndExaminer::here(dir.path(), VerifyEndSettings::default(), &abort).unwrap();
-        let mut sink = VerifyEndExaminer::at(peer(here), Path::new("/x"), how, &abort).unwrap();
-        let (mut findings, mut kept) = (Vec::new(), EqualPairs::nothing());
+        let mut source =
+            VerifyEndExaminer::open_local(dir.path(), VerifyEndSettings::default(), &abort).unwrap();
+        let mut sink = VerifyEndExaminer::open_remote(peer(here), Path::new("/x"), how, &abort).unwrap();
+        let (mut findings, mut kept) = (Vec::new(), EqualPairs::disabled());
         let mut told = |finding| findings.push(finding);
         let mut verifying =
-            TreeVerification::new(&mut sink, &mut kept, &mut told).checking(MetadataChecks::nothing());
-        let ended = verifying.tree(&mut source, &RelPath::root(), false);
-        let verified = verifying.verified();
+            TreeVerification::new(&mut sink, &mut kept, &mut told).checking(MetadataChecks::contents_only());
+        let ended = verifying.compare_tree(&mut source, &RelPath::root(), false);
+        let verified = verifying.totals();
         drop(sink);
         answering.join().unwrap();
         (ended, findings, verified)

@@ -38,7 +38,7 @@ impl JournalAppender {
         }
         // Reset after success: a failed write or sync leaves the disk in an unknown state.
         self.is_poisoned = true;
-        batch.seal(self.key, self.len, &mut self.sealed)?;
+        batch.encode_with_checks(self.key, self.len, &mut self.sealed)?;
         self.file
             .write_all_at(&self.sealed, self.len)
             .map_err(JournalError::doing("writing to the journal"))?;

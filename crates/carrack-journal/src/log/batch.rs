@@ -108,18 +108,18 @@ impl RecordBatch {
     }
 
     /// Records that the files and links of a bundle's entry table are complete under their names.
-    pub fn small(&mut self, table: &[u8]) {
-        self.record(RecordKind::Small, |body| body.extend_from_slice(table));
+    pub fn add_small(&mut self, table: &[u8]) {
+        self.add_record(RecordKind::Small, |body| body.extend_from_slice(table));
     }
 
     /// Records the start of a large file: its number (from [`super::Journal::next_number`]), a table of one
     /// section and one regular file, and its temporary name in that section's directory.
-    pub fn begin(&mut self, number: u64, table: &[u8], temporary: &[u8]) {
+    pub fn add_begin(&mut self, number: u64, table: &[u8], temporary: &[u8]) {
         let raw = RawJournalBeginRecord {
             number: U64::new(number),
             temporary_len: U32::new(temporary.len() as u32),
         };
-        self.record(RecordKind::Begin, |body| {
+        self.add_record(RecordKind::Begin, |body| {
             body.extend_from_slice(raw.as_bytes());
             body.extend_from_slice(temporary);
             body.extend_from_slice(table);
@@ -127,13 +127,13 @@ impl RecordBatch {
     }
 
     /// Records that ranges of a large file are written, with their chaining values, if those are used.
-    pub fn held(
+    pub fn add_held_ranges(
         &mut self,
         number: u64,
         ranges: impl IntoIterator<Item = ByteRange>,
         subtrees: &[Blake3Subtree],
     ) {
-        self.record(RecordKind::Held, |body| {
+        self.add_record(RecordKind::Held, |body| {
             let start = body.len();
             body.resize(start + size_of::<RawJournalHeldRecord>(), 0);
             let mut range_count = 0;
@@ -155,31 +155,31 @@ impl RecordBatch {
     }
 
     /// Records that a large file is complete under its name.
-    pub fn done(&mut self, number: u64) {
-        self.record(RecordKind::Done, |body| body.extend_from_slice(&number.to_le_bytes()));
+    pub fn add_done(&mut self, number: u64) {
+        self.add_record(RecordKind::Done, |body| body.extend_from_slice(&number.to_le_bytes()));
     }
 
     /// Records that a large file was given up and its temporary name removed.
-    pub fn dropped(&mut self, number: u64) {
-        self.record(RecordKind::Dropped, |body| body.extend_from_slice(&number.to_le_bytes()));
+    pub fn add_dropped(&mut self, number: u64) {
+        self.add_record(RecordKind::Dropped, |body| body.extend_from_slice(&number.to_le_bytes()));
     }
 
     /// Records that the directory `path` had the permission bits `mode` before the session gave its owner
     /// access.
-    pub fn mode(&mut self, path: &RelPath, mode: u32) {
-        self.record(RecordKind::Mode, |body| {
+    pub fn add_mode(&mut self, path: &RelPath, mode: u32) {
+        self.add_record(RecordKind::Mode, |body| {
             body.extend_from_slice(&mode.to_le_bytes());
             body.extend_from_slice(path.as_bytes());
         });
     }
 
-    /// Records that all directories of [`RecordBatch::mode`] records have their modes again.
-    pub fn modes_restored(&mut self) {
-        self.record(RecordKind::ModesRestored, |_| ());
+    /// Records that all directories of [`RecordBatch::add_mode`] records have their modes again.
+    pub fn add_modes_restored(&mut self) {
+        self.add_record(RecordKind::ModesRestored, |_| ());
     }
 
-    pub(super) fn session(&mut self, session: &JournalWriterIdentity) {
-        self.record(RecordKind::Session, |body| session.encode(body));
+    pub(super) fn add_session(&mut self, session: &JournalWriterIdentity) {
+        self.add_record(RecordKind::Session, |body| session.encode(body));
     }
 
     /// Returns true if there are no records.
@@ -197,11 +197,11 @@ impl RecordBatch {
         self.bytes.clear();
     }
 
-    fn record(&mut self, kind: RecordKind, write: impl FnOnce(&mut Vec<u8>)) {
+    fn add_record(&mut self, kind: RecordKind, write: impl FnOnce(&mut Vec<u8>)) {
         let start = self.bytes.len();
         self.bytes.resize(start + HEAD_BYTES, 0);
         write(&mut self.bytes);
-        // A body beyond 32 bits is far beyond the limit of `seal`.
+        // A body beyond 32 bits is far beyond the limit of `encode_with_checks`.
         let body_len = u32::try_from(self.bytes.len() - start - HEAD_BYTES).unwrap_or(u32::MAX);
         let head = RawJournalRecordHead {
             check: U64::new(0),
@@ -213,13 +213,18 @@ impl RecordBatch {
     }
 
     /// Writes the records to `out` with their checks for `offset` of the journal with `key`.
-    pub(super) fn seal(&self, key: JournalNonce, offset: u64, out: &mut Vec<u8>) -> Result<(), JournalError> {
+    pub(super) fn encode_with_checks(
+        &self,
+        key: JournalNonce,
+        offset: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), JournalError> {
         out.clear();
         out.extend_from_slice(&self.bytes);
         let mut start = 0;
         while start < out.len() {
             let end = record_end(out, start)?;
-            let check = check_of(&out[start..end], key, offset + start as u64);
+            let check = record_checksum(&out[start..end], key, offset + start as u64);
             out[start..start + CHECK_BYTES].copy_from_slice(&check.to_le_bytes());
             start = end;
         }
@@ -238,6 +243,6 @@ fn record_end(records: &[u8], start: usize) -> Result<usize, JournalError> {
 }
 
 /// Computes the check of a whole record at `offset`, over everything but the check.
-pub(super) fn check_of(record: &[u8], key: JournalNonce, offset: u64) -> u64 {
+pub(super) fn record_checksum(record: &[u8], key: JournalNonce, offset: u64) -> u64 {
     xxh3_64_with_seed(&record[CHECK_BYTES..], key.halves().0 ^ offset)
 }

@@ -43,7 +43,7 @@ pub(super) fn write(
     key: JournalNonce,
     new: File,
 ) -> Result<JournalAppender, JournalError> {
-    let out = begin(new, &header.about, key)?;
+    let out = start_journal(new, &header.about, key)?;
     let boot = session.boot;
     let mut compaction = JournalCompaction {
         out,
@@ -55,13 +55,13 @@ pub(super) fn write(
     };
     let mut scanner = RecordScanner::new(old, header, findings.statistics.journal_bytes)?;
     while let Some(record) = scanner.next()? {
-        compaction.record(&record)?;
+        compaction.process_record(&record)?;
     }
     compaction.finish(session)
 }
 
 /// Begins a journal in an empty file with its header.
-pub(super) fn begin(
+pub(super) fn start_journal(
     new: File,
     about: &JournalSubject,
     key: JournalNonce,
@@ -82,18 +82,18 @@ struct JournalCompaction<'a> {
 }
 
 impl JournalCompaction<'_> {
-    fn record(&mut self, record: &RawJournalRecord<'_>) -> Result<(), JournalError> {
+    fn process_record(&mut self, record: &RawJournalRecord<'_>) -> Result<(), JournalError> {
         match record.kind {
             RecordKind::Session => {
                 let session = JournalWriterIdentity::decode(record.body);
                 self.counts = session.is_some_and(|session| !session.soft || session.boot == self.boot);
             }
-            RecordKind::Small if self.counts => self.batch.small(record.body),
-            RecordKind::Begin => self.begin(record),
+            RecordKind::Small if self.counts => self.batch.add_small(record.body),
+            RecordKind::Begin => self.process_begin(record),
             RecordKind::Done if self.counts => {
                 if let Some(table) = number_of(record.body).ok().and_then(|number| self.begun.remove(&number))
                 {
-                    self.batch.small(&table);
+                    self.batch.add_small(&table);
                 }
             }
             RecordKind::Dropped => drop(number_of(record.body).ok().map(|number| self.begun.remove(&number))),
@@ -103,13 +103,13 @@ impl JournalCompaction<'_> {
             | RecordKind::Mode
             | RecordKind::ModesRestored => {}
         }
-        self.write_if(WRITE_BYTES)
+        self.flush_if_at_least(WRITE_BYTES)
     }
 
-    fn begin(&mut self, record: &RawJournalRecord<'_>) {
+    fn process_begin(&mut self, record: &RawJournalRecord<'_>) {
         let Ok((number, temporary, table)) = begin_of(record.body) else { return };
         if self.findings.begin_offsets.binary_search(&record.offset).is_ok() {
-            self.batch.begin(number, table, temporary);
+            self.batch.add_begin(number, table, temporary);
         } else {
             self.begun.insert(number, table.to_vec());
         }
@@ -120,19 +120,19 @@ impl JournalCompaction<'_> {
             if partial.held.run_count() == 0 && partial.subtrees.is_empty() {
                 continue;
             }
-            self.batch.held(partial.number, partial.held.iter(), &partial.subtrees);
-            self.write_if(WRITE_BYTES)?;
+            self.batch.add_held_ranges(partial.number, partial.held.iter(), &partial.subtrees);
+            self.flush_if_at_least(WRITE_BYTES)?;
         }
         for (path, &mode) in &self.findings.changed_modes {
-            self.batch.mode(path, mode);
-            self.write_if(WRITE_BYTES)?;
+            self.batch.add_mode(path, mode);
+            self.flush_if_at_least(WRITE_BYTES)?;
         }
-        self.batch.session(session);
-        self.write_if(0)?;
+        self.batch.add_session(session);
+        self.flush_if_at_least(0)?;
         Ok(self.out)
     }
 
-    fn write_if(&mut self, bytes: usize) -> Result<(), JournalError> {
+    fn flush_if_at_least(&mut self, bytes: usize) -> Result<(), JournalError> {
         if self.batch.len_bytes() >= bytes {
             self.out.append(&self.batch, false)?;
             self.batch.clear();

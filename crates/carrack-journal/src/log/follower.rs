@@ -43,7 +43,7 @@ struct JournalFollowerState {
 }
 
 impl JournalFollowerState {
-    fn of_all(
+    fn from_whole_journal(
         file: &File,
         header: JournalHeader,
         boot: [u8; 16],
@@ -51,13 +51,13 @@ impl JournalFollowerState {
     ) -> Result<JournalFollowerState, JournalError> {
         let mut reading = JournalReader::new(&header, boot, true);
         let mut scanner = RecordScanner::starting_at(file, &header, header.len)?;
-        let offset = reading.read_on(&mut scanner, |fingerprint| builder.add(fingerprint))?;
+        let offset = reading.read_records(&mut scanner, |fingerprint| builder.add(fingerprint))?;
         let indexes = vec![builder.finish()?];
         Ok(JournalFollowerState { header, offset, reading, indexes, recent: HashMap::new() })
     }
 
     /// Returns true if reading can continue. A journal that was compacted meanwhile has another key.
-    fn continues(&self, header: &JournalHeader, len: u64) -> bool {
+    fn can_continue(&self, header: &JournalHeader, len: u64) -> bool {
         self.header == *header && self.offset <= len && self.indexes.len() < INDEXES_MAX
     }
 }
@@ -74,7 +74,7 @@ impl JournalFollower {
     }
 
     /// Bytes of the journal that were read.
-    pub fn read_bytes(&self) -> u64 {
+    pub fn bytes_read(&self) -> u64 {
         self.read.as_ref().map_or(0, |read| read.offset)
     }
 
@@ -87,14 +87,14 @@ impl JournalFollower {
         let file = place.open()?;
         let len = file.metadata().map_err(JournalError::doing("looking at the journal"))?.len();
         let header = header_of(&file, self.id)?;
-        let Some(mut read) = self.read.take().filter(|read| read.continues(&header, len)) else {
+        let Some(mut read) = self.read.take().filter(|read| read.can_continue(&header, len)) else {
             let builder = new_builder(&place)?;
-            self.read = Some(JournalFollowerState::of_all(&file, header, self.boot, builder)?);
+            self.read = Some(JournalFollowerState::from_whole_journal(&file, header, self.boot, builder)?);
             return Ok(());
         };
         let mut scanner = RecordScanner::starting_at(&file, &header, read.offset)?;
         let JournalFollowerState { offset, reading, indexes, recent, .. } = &mut read;
-        *offset = reading.read_on(&mut scanner, |fingerprint| {
+        *offset = reading.read_records(&mut scanner, |fingerprint| {
             recent.insert(fingerprint.name, fingerprint);
             if recent.len() >= self.recent_max {
                 let mut builder = new_builder(&place)?;
@@ -128,8 +128,8 @@ impl JournalFollower {
     }
 
     /// The unfinished files with the temporary name `temporary`; without subtrees.
-    pub fn partials_at(&self, temporary: &[u8]) -> impl Iterator<Item = &PartialFile> {
-        self.read.iter().flat_map(move |read| read.reading.partials_at(temporary))
+    pub fn partials_named(&self, temporary: &[u8]) -> impl Iterator<Item = &PartialFile> {
+        self.read.iter().flat_map(move |read| read.reading.partials_named(temporary))
     }
 }
 

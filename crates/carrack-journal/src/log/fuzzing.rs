@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::little_endian::{U32, U64};
 
-use super::batch::{RawJournalRecordHead, check_of};
+use super::batch::{RawJournalRecordHead, record_checksum};
 use super::compaction::is_possible;
 use super::header::{self, JournalNonce};
 use super::journal::OpenedJournal;
@@ -16,7 +16,7 @@ use super::{Journal, JournalError, JournalSubject, JournalWriterIdentity, Recove
 ///
 /// # Errors
 /// [`JournalError::TooLarge`] if `about` is too large.
-pub fn journal_of(about: &JournalSubject, records: &[(u8, &[u8])]) -> Result<Vec<u8>, JournalError> {
+pub fn encode_journal(about: &JournalSubject, records: &[(u8, &[u8])]) -> Result<Vec<u8>, JournalError> {
     let key = JournalNonce([7; 16]);
     let mut bytes = header::encode(about, key)?;
     for (kind, body) in records {
@@ -25,7 +25,7 @@ pub fn journal_of(about: &JournalSubject, records: &[(u8, &[u8])]) -> Result<Vec
         let head = RawJournalRecordHead { check: U64::new(0), body_len, kind: *kind, reserved: [0; 3] };
         bytes.extend_from_slice(head.as_bytes());
         bytes.extend_from_slice(body);
-        let check = check_of(&bytes[start..], key, start as u64);
+        let check = record_checksum(&bytes[start..], key, start as u64);
         bytes[start..start + 8].copy_from_slice(&check.to_le_bytes());
     }
     Ok(bytes)

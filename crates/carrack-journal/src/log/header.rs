@@ -122,7 +122,7 @@ pub(super) fn read(file: &File) -> Result<JournalHeader, JournalError> {
     if xxh3_64(checked).to_le_bytes() != check {
         return Err(JournalError::DamagedHeader);
     }
-    let about = about(raw, &checked[FIXED_BYTES..]).ok_or(JournalError::DamagedHeader)?;
+    let about = parse_subject(raw, &checked[FIXED_BYTES..]).ok_or(JournalError::DamagedHeader)?;
     Ok(JournalHeader { about, key: JournalNonce(raw.key), len: header_len as u64 })
 }
 
@@ -139,7 +139,7 @@ fn check_fixed(raw: &RawJournalHeader) -> Result<usize, JournalError> {
     if fits { Ok(header_len) } else { Err(JournalError::DamagedHeader) }
 }
 
-fn about(raw: &RawJournalHeader, mut texts: &[u8]) -> Option<JournalSubject> {
+fn parse_subject(raw: &RawJournalHeader, mut texts: &[u8]) -> Option<JournalSubject> {
     let software = take(&mut texts)?;
     let destination = take(&mut texts)?.to_vec();
     let root = take(&mut texts)?.to_vec();

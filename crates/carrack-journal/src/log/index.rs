@@ -95,7 +95,7 @@ impl JournalIndexBuilder {
     /// Builds the index.
     pub fn finish(mut self) -> Result<FileFingerprintIndex, JournalError> {
         if self.spilled.is_none() {
-            sort(&mut self.run);
+            sort_and_dedup(&mut self.run);
             return Ok(FileFingerprintIndex::Memory(self.run));
         }
         self.spill()?;
@@ -106,7 +106,7 @@ impl JournalIndexBuilder {
     }
 
     fn spill(&mut self) -> Result<(), JournalError> {
-        sort(&mut self.run);
+        sort_and_dedup(&mut self.run);
         let doing = "writing the journal's index beside it";
         let spilled = match &mut self.spilled {
             Some(spilled) => spilled,
@@ -120,7 +120,7 @@ impl JournalIndexBuilder {
 }
 
 /// Sorts by name; the last of several with one name stays.
-fn sort(run: &mut Vec<FileFingerprint>) {
+fn sort_and_dedup(run: &mut Vec<FileFingerprint>) {
     // Stable: equal names keep their order.
     run.sort_by_key(|fingerprint| fingerprint.name);
     run.dedup_by(|later, kept| {
@@ -301,7 +301,11 @@ fn find_in_file(file: &File, bytes: &Range<u64>, name: u64) -> io::Result<Option
     while low < high {
         attempts += 1;
         // An attacker may choose uneven names: then halving finds them.
-        let guess = if attempts > 8 { low + (high - low) / 2 } else { between(low..high, least, most, name) };
+        let guess = if attempts > 8 {
+            low + (high - low) / 2
+        } else {
+            interpolated_position(low..high, least, most, name)
+        };
         let first = guess.saturating_sub(PAGE_ENTRIES / 2).clamp(low, high - 1);
         let count = (high - first).min(PAGE_ENTRIES);
         let memory = &mut memory[..count as usize * ENTRY_BYTES];
@@ -321,7 +325,7 @@ fn find_in_file(file: &File, bytes: &Range<u64>, name: u64) -> io::Result<Option
 }
 
 /// The expected position of `name` among entries with even names between `least` and `most`.
-fn between(entries: Range<u64>, least: u64, most: u64, name: u64) -> u64 {
+fn interpolated_position(entries: Range<u64>, least: u64, most: u64, name: u64) -> u64 {
     let span = u128::from(most.saturating_sub(least)) + 1;
     let part = u128::from(name.saturating_sub(least));
     let count = u128::from(entries.end - entries.start);

@@ -77,11 +77,11 @@ pub fn inspect(
 ///
 /// # Errors
 /// A system error.
-pub fn set_aside(directory: BorrowedFd<'_>, id: TransferId) -> Result<(), JournalError> {
-    JournalLocation::new(directory, id)?.set_aside()
+pub fn remove_damaged(directory: BorrowedFd<'_>, id: TransferId) -> Result<(), JournalError> {
+    JournalLocation::new(directory, id)?.remove_damaged()
 }
 
-fn recovered_from(
+fn recover_from(
     place: &JournalLocation,
     file: &File,
     header: &JournalHeader,
@@ -89,7 +89,7 @@ fn recovered_from(
 ) -> Result<RecoveredJournal, JournalError> {
     let spill =
         place.directory.try_clone().map_err(JournalError::doing("opening the journal's directory"))?;
-    recovery::recovered(
+    recovery::recover_with_index(
         RecordScanner::new(file, header, u64::MAX)?,
         header,
         boot,
@@ -108,15 +108,15 @@ impl Journal {
         session: &JournalWriterIdentity,
     ) -> Result<Journal, JournalError> {
         let place = JournalLocation::new(directory, about.id)?;
-        let claimed = place.begin().map_err(|error| with_holder(&place, about.id, error))?;
+        let claimed = place.create_locked().map_err(|error| with_holder(&place, about.id, error))?;
         let LockedFile { file, is_locked } = claimed;
         let end = place.exists().and_then(|exists| match exists {
             true => Err(JournalError::Exists),
-            false => fill(&place, file, about, session),
+            false => write_new_journal(&place, file, about, session),
         });
         let end = end.inspect_err(|_| place.discard())?;
         // A transfer that does without the journal would leave it behind.
-        place.sync().inspect_err(|_| drop(place.set_aside()))?;
+        place.sync().inspect_err(|_| drop(place.remove_damaged()))?;
         Ok(Journal { place, is_locked, end: Mutex::new(end), next_number: AtomicU64::new(1) })
     }
 
@@ -139,7 +139,7 @@ impl Journal {
     ///
     /// # Errors
     /// Those of [`Journal::open`].
-    pub fn seize(
+    pub fn lock_for_removal(
         directory: BorrowedFd<'_>,
         id: TransferId,
         boot: [u8; 16],
@@ -197,9 +197,10 @@ impl OpenedJournal {
         boot: [u8; 16],
     ) -> Result<OpenedJournal, JournalError> {
         let place = JournalLocation::new(directory, id)?;
-        let LockedFile { file, is_locked } = place.claim().map_err(|error| with_holder(&place, id, error))?;
+        let LockedFile { file, is_locked } =
+            place.open_locked().map_err(|error| with_holder(&place, id, error))?;
         let header = header_of(&file, id)?;
-        let mut recovered = recovered_from(&place, &file, &header, boot)?;
+        let mut recovered = recover_from(&place, &file, &header, boot)?;
         if let Some(last) = recovered.last_session().filter(|last| !is_locked && is_another_process(last)) {
             return Err(JournalError::Busy(Some(Box::new(last.clone()))));
         }
@@ -222,9 +223,9 @@ impl OpenedJournal {
         }
         let mut end = JournalAppender::new(self.file, self.header.key, statistics.journal_bytes);
         let mut batch = RecordBatch::new();
-        batch.session(session);
+        batch.add_session(session);
         end.append(&batch, true)?;
-        Ok(opened(self.place, self.is_locked, end, self.recovered))
+        Ok(assemble_journal(self.place, self.is_locked, end, self.recovered))
     }
 
     /// Continues in a compacted journal, or in the old one if that can't be written.
@@ -232,10 +233,10 @@ impl OpenedJournal {
         self,
         session: &JournalWriterIdentity,
     ) -> Result<(Journal, RecoveredJournal), JournalError> {
-        match self.shortened(session) {
+        match self.write_compacted(session) {
             Ok(end) => {
                 self.place.sync()?;
-                Ok(opened(self.place, self.is_locked, end, self.recovered))
+                Ok(assemble_journal(self.place, self.is_locked, end, self.recovered))
             }
             Err(_) => {
                 self.place.discard();
@@ -245,8 +246,8 @@ impl OpenedJournal {
     }
 
     /// Writes the compacted journal, which has the journal's name on success only.
-    fn shortened(&self, session: &JournalWriterIdentity) -> Result<JournalAppender, JournalError> {
-        let new = self.place.begin()?.file;
+    fn write_compacted(&self, session: &JournalWriterIdentity) -> Result<JournalAppender, JournalError> {
+        let new = self.place.create_locked()?.file;
         let findings = &self.recovered.findings;
         let end = compaction::write(&self.file, &self.header, findings, session, random_key()?, new)?;
         self.place.install(end.file())?;
@@ -254,7 +255,7 @@ impl OpenedJournal {
     }
 }
 
-fn opened(
+fn assemble_journal(
     place: JournalLocation,
     is_locked: bool,
     end: JournalAppender,
@@ -270,15 +271,15 @@ fn is_another_process(session: &JournalWriterIdentity) -> bool {
 }
 
 /// Writes a journal's first bytes and renames it.
-fn fill(
+fn write_new_journal(
     place: &JournalLocation,
     file: File,
     about: &JournalSubject,
     session: &JournalWriterIdentity,
 ) -> Result<JournalAppender, JournalError> {
-    let mut end = compaction::begin(file, about, random_key()?)?;
+    let mut end = compaction::start_journal(file, about, random_key()?)?;
     let mut batch = RecordBatch::new();
-    batch.session(session);
+    batch.add_session(session);
     end.append(&batch, false)?;
     place.install(end.file())?;
     Ok(end)

@@ -74,7 +74,7 @@ impl JournalLocation {
     }
 
     /// Name of a journal in creation. It is the same for all processes, which its lock keeps apart.
-    fn new_name(&self) -> String {
+    fn temporary_name(&self) -> String {
         format!("{}.new", file_name(self.id))
     }
 
@@ -91,13 +91,13 @@ impl JournalLocation {
     }
 
     /// Opens and locks the journal.
-    pub fn claim(&self) -> Result<LockedFile, JournalError> {
-        self.claim_opened(&self.name(), || self.open_regular(&self.name(), OFlags::RDWR))
+    pub fn open_locked(&self) -> Result<LockedFile, JournalError> {
+        self.lock_opened(&self.name(), || self.open_regular(&self.name(), OFlags::RDWR))
     }
 
     /// Creates and locks an empty file for a new journal.
-    pub fn begin(&self) -> Result<LockedFile, JournalError> {
-        let claimed = self.claim_opened(&self.new_name(), || self.open_new())?;
+    pub fn create_locked(&self) -> Result<LockedFile, JournalError> {
+        let claimed = self.lock_opened(&self.temporary_name(), || self.open_new())?;
         let emptied = ftruncate(&claimed.file, 0);
         // The lock is held: nobody else has a use for the file, and the next run may not look here.
         emptied
@@ -108,9 +108,10 @@ impl JournalLocation {
 
     /// A file that this process creates is trusted, even if the file system gives it another owner.
     fn open_new(&self) -> Result<File, JournalError> {
-        let name = self.new_name();
+        let name = self.temporary_name();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OPEN_FLAGS;
-        match self.change(|| openat(&self.directory, &name, flags, Mode::RUSR | Mode::WUSR)) {
+        match self.with_writable_directory(|| openat(&self.directory, &name, flags, Mode::RUSR | Mode::WUSR))
+        {
             Err(Errno::EXIST) => self.open_regular(&name, OFlags::RDWR),
             made => made.map(File::from).map_err(JournalError::doing("creating the journal")),
         }
@@ -120,14 +121,16 @@ impl JournalLocation {
     /// precedes the rename.
     pub fn install(&self, file: &File) -> Result<(), JournalError> {
         file.sync_all().map_err(JournalError::doing("syncing the new journal"))?;
-        self.change(|| renameat(&self.directory, self.new_name(), &self.directory, self.name()))
-            .map_err(JournalError::doing("renaming the new journal"))
+        self.with_writable_directory(|| {
+            renameat(&self.directory, self.temporary_name(), &self.directory, self.name())
+        })
+        .map_err(JournalError::doing("renaming the new journal"))
     }
 
     /// Removes the new file.
     pub fn discard(&self) {
-        // If this fails, the next `begin` empties the file.
-        let _ = self.unlink(&self.new_name());
+        // If this fails, the next `create_locked` empties the file.
+        let _ = self.unlink(&self.temporary_name());
     }
 
     pub fn remove(&self) -> Result<(), JournalError> {
@@ -136,7 +139,7 @@ impl JournalLocation {
     }
 
     /// Removes an unreadable journal.
-    pub fn set_aside(&self) -> Result<(), JournalError> {
+    pub fn remove_damaged(&self) -> Result<(), JournalError> {
         self.unlink(&self.name()).map_err(JournalError::doing("removing the damaged journal"))
     }
 
@@ -151,13 +154,13 @@ impl JournalLocation {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(JournalError::NotAJournal);
         }
-        if self.trusts(stat.st_uid)? { Ok(file) } else { Err(JournalError::Foreign(stat.st_uid)) }
+        if self.is_trusted_owner(stat.st_uid)? { Ok(file) } else { Err(JournalError::Foreign(stat.st_uid)) }
     }
 
     /// Returns true if a file of this owner can be trusted: this user, the owner of the directory, who can
     /// replace files there anyway, and the owner that the server gives to all files that this process
     /// creates.
-    fn trusts(&self, uid: u32) -> Result<bool, JournalError> {
+    fn is_trusted_owner(&self, uid: u32) -> Result<bool, JournalError> {
         let holder =
             fstat(&self.directory).map_err(JournalError::doing("looking at the journal's directory"))?;
         if is_own(uid) || uid == holder.st_uid {
@@ -168,7 +171,7 @@ impl JournalLocation {
     }
 
     /// Opens and locks a file that still has this name once it is locked.
-    fn claim_opened(
+    fn lock_opened(
         &self,
         name: &str,
         open: impl Fn() -> Result<File, JournalError>,
@@ -184,12 +187,12 @@ impl JournalLocation {
     }
 
     fn unlink(&self, name: &str) -> Result<(), Errno> {
-        self.change(|| unlinkat(&self.directory, name, AtFlags::empty()))
+        self.with_writable_directory(|| unlinkat(&self.directory, name, AtFlags::empty()))
     }
 
     /// Runs `change`, which adds, renames or removes a name. Makes the directory writable for that time if
     /// this user owns it and it is read-only.
-    fn change<T>(&self, change: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+    fn with_writable_directory<T>(&self, change: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
         let denied = match change() {
             Err(Errno::ACCESS) => Errno::ACCESS,
             answer => return answer,
@@ -285,7 +288,7 @@ mod tests {
         let place = JournalLocation { directory, id: TransferId([1; 16]) };
         // The kernel's answer for a user other than root.
         let denied = std::cell::Cell::new(0);
-        let changed = place.change(|| {
+        let changed = place.with_writable_directory(|| {
             let mode = Mode::from_raw_mode(fstat(&place.directory)?.st_mode);
             denied.set(denied.get() + u32::from(!mode.contains(Mode::WUSR)));
             if mode.contains(Mode::WUSR) { Ok(()) } else { Err(Errno::ACCESS) }

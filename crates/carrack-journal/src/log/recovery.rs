@@ -233,7 +233,7 @@ pub(super) fn recover(
     mut builder: Option<JournalIndexBuilder>,
 ) -> Result<(JournalFindings, Option<JournalIndexBuilder>), JournalError> {
     let mut reading = JournalReader::new(header, boot, builder.is_some());
-    let valid_end = reading.read_on(&mut scanner, |fingerprint| match &mut builder {
+    let valid_end = reading.read_records(&mut scanner, |fingerprint| match &mut builder {
         Some(builder) => builder.add(fingerprint),
         None => Ok(()),
     })?;
@@ -241,7 +241,7 @@ pub(super) fn recover(
 }
 
 /// Reads all whole records and builds the index.
-pub(super) fn recovered(
+pub(super) fn recover_with_index(
     scanner: RecordScanner<'_>,
     header: &JournalHeader,
     boot: [u8; 16],
@@ -293,14 +293,14 @@ impl JournalReader {
     }
 
     /// Reads all whole records, and returns their end; `add` takes the complete files.
-    pub fn read_on(
+    pub fn read_records(
         &mut self,
         scanner: &mut RecordScanner<'_>,
         mut add: impl FnMut(FileFingerprint) -> Result<(), JournalError>,
     ) -> Result<u64, JournalError> {
         let mut valid_end = scanner.offset();
         while let Some(record) = scanner.next()? {
-            if self.record(&record).is_err() {
+            if self.apply_record(&record).is_err() {
                 break;
             }
             valid_end = record.offset + record.len();
@@ -309,18 +309,18 @@ impl JournalReader {
         Ok(valid_end)
     }
 
-    fn record(&mut self, record: &RawJournalRecord<'_>) -> Result<(), MalformedRecord> {
+    fn apply_record(&mut self, record: &RawJournalRecord<'_>) -> Result<(), MalformedRecord> {
         match record.kind {
-            RecordKind::Session => self.session(record)?,
-            RecordKind::Small => self.small(record)?,
-            RecordKind::Begin => self.begin(record)?,
-            RecordKind::Held => self.held(record)?,
-            RecordKind::Done => self.done(number_of(record.body)?, record),
+            RecordKind::Session => self.apply_session(record)?,
+            RecordKind::Small => self.apply_small(record)?,
+            RecordKind::Begin => self.apply_begin(record)?,
+            RecordKind::Held => self.apply_held(record)?,
+            RecordKind::Done => self.apply_done(number_of(record.body)?, record),
             RecordKind::Dropped => {
                 self.findings.garbage_bytes += record.len();
-                self.end(number_of(record.body)?);
+                self.remove_unfinished(number_of(record.body)?);
             }
-            RecordKind::Mode => self.mode(record)?,
+            RecordKind::Mode => self.apply_mode(record)?,
             RecordKind::ModesRestored => {
                 self.findings.garbage_bytes += record.len();
                 self.findings.changed_modes.clear();
@@ -336,7 +336,7 @@ impl JournalReader {
     }
 
     /// The files unfinished so far with the temporary name `temporary`; without subtrees.
-    pub fn partials_at(&self, temporary: &[u8]) -> impl Iterator<Item = &PartialFile> {
+    pub fn partials_named(&self, temporary: &[u8]) -> impl Iterator<Item = &PartialFile> {
         let [first, last] = [0, u64::MAX].map(|number| (Box::from(temporary), number));
         let numbers = self.temporaries.range(first..=last).map(|(_, number)| number);
         numbers.filter_map(|number| Some(&self.live.get(number)?.partial))
@@ -348,7 +348,7 @@ impl JournalReader {
         self.live.values().map(|live| &live.partial)
     }
 
-    fn session(&mut self, record: &RawJournalRecord<'_>) -> Result<(), MalformedRecord> {
+    fn apply_session(&mut self, record: &RawJournalRecord<'_>) -> Result<(), MalformedRecord> {
         let session = JournalWriterIdentity::decode(record.body).ok_or(MalformedRecord)?;
         self.counts = !session.soft || session.boot == self.boot;
         self.findings.has_soft |= session.soft && self.counts;
@@ -367,7 +367,7 @@ impl JournalReader {
         self.counts
     }
 
-    fn small(&mut self, record: &RawJournalRecord<'_>) -> Result<(), MalformedRecord> {
+    fn apply_small(&mut self, record: &RawJournalRecord<'_>) -> Result<(), MalformedRecord> {
         let mut directory = RelPath::root();
         let (mut count, mut bytes) = (0, 0u64);
         self.done.clear();
@@ -399,7 +399,7 @@ impl JournalReader {
     }
 
     /// Counts in every session: the record makes no claim on data, and its temporary name must be known.
-    fn begin(&mut self, record: &RawJournalRecord<'_>) -> Result<(), MalformedRecord> {
+    fn apply_begin(&mut self, record: &RawJournalRecord<'_>) -> Result<(), MalformedRecord> {
         let partial = partial_of(record.body)?;
         let number = partial.number;
         if self.live.contains_key(&number) {
@@ -408,7 +408,7 @@ impl JournalReader {
         let memory_bytes = PARTIAL_BYTES + record.body.len();
         self.findings.next_number =
             self.findings.next_number.max(number.checked_add(1).ok_or(MalformedRecord)?);
-        if !self.takes(memory_bytes) {
+        if !self.try_reserve_memory(memory_bytes) {
             return Ok(());
         }
         let digest = FileDigestBuilder::new(partial.size);
@@ -420,7 +420,7 @@ impl JournalReader {
     }
 
     /// Reserves memory, or returns false.
-    fn takes(&mut self, bytes: usize) -> bool {
+    fn try_reserve_memory(&mut self, bytes: usize) -> bool {
         let is_there = self.live_bytes + bytes <= UNFINISHED_BYTES_MAX;
         if is_there {
             self.live_bytes += bytes;
@@ -430,7 +430,7 @@ impl JournalReader {
         is_there
     }
 
-    fn held(&mut self, record: &RawJournalRecord<'_>) -> Result<(), MalformedRecord> {
+    fn apply_held(&mut self, record: &RawJournalRecord<'_>) -> Result<(), MalformedRecord> {
         let held = JournalHeldRanges::of(record.body)?;
         let valid = self.is_valid(record);
         let Some(size) = self.live.get(&held.number).map(|live| live.partial.size) else { return Ok(()) };
@@ -442,7 +442,7 @@ impl JournalReader {
         }
         self.findings.garbage_bytes += record.len();
         let nodes = held.ranges.len() + held.subtrees.len();
-        let fits = self.takes(nodes * NODE_BYTES);
+        let fits = self.try_reserve_memory(nodes * NODE_BYTES);
         if let Some(live) = self.live.get_mut(&held.number).filter(|_| fits) {
             let freed = nodes * NODE_BYTES - live.add(&held) * NODE_BYTES;
             live.memory_bytes += nodes * NODE_BYTES - freed;
@@ -451,13 +451,13 @@ impl JournalReader {
         Ok(())
     }
 
-    fn done(&mut self, number: u64, record: &RawJournalRecord<'_>) {
+    fn apply_done(&mut self, number: u64, record: &RawJournalRecord<'_>) {
         self.done.clear();
         if !self.is_valid(record) {
             return;
         }
         self.findings.garbage_bytes += record.len();
-        let Some(live) = self.end(number) else { return };
+        let Some(live) = self.remove_unfinished(number) else { return };
         let partial = &live.partial;
         self.count_done(1, partial.size);
         self.done.extend(self.hashing.as_ref().map(|h| h.fingerprint(&partial.directory, &partial.key())));
@@ -467,16 +467,18 @@ impl JournalReader {
 
     /// Counts in every session. The first record of a directory counts: later ones hold the bits that the
     /// session had set.
-    fn mode(&mut self, record: &RawJournalRecord<'_>) -> Result<(), MalformedRecord> {
+    fn apply_mode(&mut self, record: &RawJournalRecord<'_>) -> Result<(), MalformedRecord> {
         let (mode, path) = mode_of(record.body)?;
         self.findings.garbage_bytes += record.len();
-        if !self.findings.changed_modes.contains_key(&path) && self.takes(PARTIAL_BYTES + record.body.len()) {
+        if !self.findings.changed_modes.contains_key(&path)
+            && self.try_reserve_memory(PARTIAL_BYTES + record.body.len())
+        {
             self.findings.changed_modes.insert(path, mode);
         }
         Ok(())
     }
 
-    fn end(&mut self, number: u64) -> Option<UnfinishedFile> {
+    fn remove_unfinished(&mut self, number: u64) -> Option<UnfinishedFile> {
         let live = self.live.remove(&number)?;
         self.temporaries.remove(&(live.partial.temporary.clone(), number));
         self.live_bytes -= live.memory_bytes;
@@ -506,7 +508,7 @@ impl JournalReader {
 impl UnfinishedFile {
     /// Adds ranges and subtrees, and returns the number of nodes that they take.
     fn add(&mut self, held: &JournalHeldRanges<'_>) -> usize {
-        let before = self.nodes();
+        let before = self.node_count();
         for raw in held.ranges {
             self.partial.held.cover(raw.into());
         }
@@ -514,10 +516,10 @@ impl UnfinishedFile {
             // An error means that the range was recorded before: the same bytes have the same value.
             let _ = self.digest.add(Blake3Subtree { range: (&raw.range).into(), value: raw.value });
         }
-        self.nodes().saturating_sub(before)
+        self.node_count().saturating_sub(before)
     }
 
-    fn nodes(&self) -> usize {
+    fn node_count(&self) -> usize {
         self.partial.held.run_count() + self.digest.len()
     }
 

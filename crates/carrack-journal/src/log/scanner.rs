@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use zerocopy::FromBytes;
 
 use super::JournalError;
-use super::batch::{BODY_BYTES_MAX, HEAD_BYTES, RawJournalRecordHead, RecordKind, check_of};
+use super::batch::{BODY_BYTES_MAX, HEAD_BYTES, RawJournalRecordHead, RecordKind, record_checksum};
 use super::header::{JournalHeader, JournalNonce};
 
 /// Bytes of one read, large enough that system calls don't dominate.
@@ -69,7 +69,7 @@ impl<'a> RecordScanner<'a> {
 
     /// The next record; `None` at the first torn or damaged record.
     pub fn next(&mut self) -> Result<Option<RawJournalRecord<'_>>, JournalError> {
-        match self.fill().map_err(JournalError::doing("reading the journal"))? {
+        match self.read_record().map_err(JournalError::doing("reading the journal"))? {
             None => Ok(None),
             Some(kind) => {
                 let offset = self.offset;
@@ -80,7 +80,7 @@ impl<'a> RecordScanner<'a> {
     }
 
     /// Reads the next record and checks it.
-    fn fill(&mut self) -> io::Result<Option<RecordKind>> {
+    fn read_record(&mut self) -> io::Result<Option<RecordKind>> {
         let remaining = self.end.saturating_sub(self.offset);
         if remaining < HEAD_BYTES as u64 {
             return Ok(None);
@@ -95,7 +95,7 @@ impl<'a> RecordScanner<'a> {
             return Ok(None);
         }
         self.record.resize(HEAD_BYTES + body_len, 0);
-        Ok(if self.read_from(HEAD_BYTES)? && self.is_whole() { kind } else { None })
+        Ok(if self.read_from(HEAD_BYTES)? && self.has_valid_check() { kind } else { None })
     }
 
     /// Fills the record's bytes from `start` on; false if the file ends before, as another process may
@@ -107,8 +107,8 @@ impl<'a> RecordScanner<'a> {
         }
     }
 
-    fn is_whole(&self) -> bool {
-        let check = check_of(&self.record, self.key, self.offset);
+    fn has_valid_check(&self) -> bool {
+        let check = record_checksum(&self.record, self.key, self.offset);
         self.record[..8] == check.to_le_bytes()
     }
 }

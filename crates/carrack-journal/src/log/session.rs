@@ -53,7 +53,7 @@ impl JournalWriterIdentity {
         let pid = getpid().as_raw_nonzero().get().unsigned_abs();
         let host = uname().nodename().to_string_lossy().into_owned();
         let boot = boot_id().or_else(|error| without_proc(error, run.0))?;
-        let pid_start = start_of(pid).or_else(|error| without_proc(error, 0))?;
+        let pid_start = process_start_time(pid).or_else(|error| without_proc(error, 0))?;
         Ok(JournalWriterIdentity { run, boot, host, pid, pid_start, soft })
     }
 
@@ -63,7 +63,7 @@ impl JournalWriterIdentity {
             return None;
         }
         let is_this_boot = boot_id().is_ok_and(|boot| boot == self.boot);
-        Some(is_this_boot && start_of(self.pid).is_ok_and(|start| start == self.pid_start))
+        Some(is_this_boot && process_start_time(self.pid).is_ok_and(|start| start == self.pid_start))
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
@@ -121,7 +121,7 @@ fn without_proc<T>(error: io::Error, instead: T) -> io::Result<T> {
 }
 
 /// Reads field 22 of `/proc/PID/stat`, counted from behind the name, which may hold any character.
-fn start_of(pid: u32) -> io::Result<u64> {
+fn process_start_time(pid: u32) -> io::Result<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat"))?;
     let stat = String::from_utf8_lossy(&stat);
     let behind_name = stat.rsplit_once(')').map_or("", |(_, fields)| fields);

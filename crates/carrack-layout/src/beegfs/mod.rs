@@ -20,20 +20,20 @@ pub use reply::{
 };
 
 use super::file_ref::{LayoutQueryFile, reopen};
-use super::ioctl::{beegfs_make_file, exchange, reads};
+use super::ioctl::{beegfs_make_file, call_ioctl, read_opcode};
 use super::layout_shape::StripeRequest;
 use super::provider::{FoundLayout, LayoutFileToCreate, LayoutProvider, MissingLayoutReason};
 use super::target_registry::FileSystemTargets;
 use super::{ComponentGeometry, StripeGeometry, StripeOutcome, StripePattern};
 
 /// `BEEGFS_IOC_GET_STRIPEINFO`.
-const GET_STRIPE_INFO: Opcode = reads::<STRIPE_INFO_BYTES>(b'f', 25);
+const GET_STRIPE_INFO: Opcode = read_opcode::<STRIPE_INFO_BYTES>(b'f', 25);
 
 /// `BEEGFS_IOC_GET_STRIPETARGET`, with the stripe in its argument.
-const GET_STRIPE_TARGET: Opcode = reads::<STRIPE_TARGET_BYTES>(b'f', 26);
+const GET_STRIPE_TARGET: Opcode = read_opcode::<STRIPE_TARGET_BYTES>(b'f', 26);
 
 /// `BEEGFS_IOC_GET_STRIPETARGET_V2`.
-const GET_STRIPE_TARGET_V2: Opcode = reads::<STRIPE_TARGET_V2_BYTES>(b'f', 26);
+const GET_STRIPE_TARGET_V2: Opcode = read_opcode::<STRIPE_TARGET_V2_BYTES>(b'f', 26);
 
 /// Smallest chunk; chunks are powers of two.
 const CHUNK_BYTES_MIN: u64 = 64 << 10;
@@ -54,14 +54,14 @@ impl LayoutProvider for BeeGfsProvider {
     ) -> Result<FoundLayout, MissingLayoutReason> {
         let held = file.descriptor().map_err(|errno| MissingLayoutReason::problem("opening", errno))?;
         let mut answer = [0; STRIPE_INFO_BYTES];
-        exchange::<GET_STRIPE_INFO, STRIPE_INFO_BYTES>(held.as_fd(), &mut answer)
+        call_ioctl::<GET_STRIPE_INFO, STRIPE_INFO_BYTES>(held.as_fd(), &mut answer)
             .map_err(|errno| MissingLayoutReason::problem("asking BeeGFS for the stripes", errno))?;
         let stripes = parse_stripe_info(&answer)
             .map_err(|error| MissingLayoutReason::problem("asking BeeGFS for the stripes", error))?;
         let mut round: Vec<TargetId> = Vec::new();
         for index in 0..stripes.target_count {
             let target = stripe_target(held.as_fd(), index)?;
-            round.push(pieces.named(&format!("target {target}")));
+            round.push(pieces.target_named(&format!("target {target}")));
         }
         let striped = StripedLayout::new(round, u64::from(stripes.chunk_bytes));
         Ok(FoundLayout::new(striped, geometry(&stripes)))
@@ -84,7 +84,7 @@ impl LayoutProvider for BeeGfsProvider {
                 Ok((openat(file.directory, file.name, flags, file.mode)?, outcome))
             }
             Err(Errno::EXIST) => Err(Errno::EXIST),
-            Err(errno) => file.refuse(format!("asking BeeGFS for stripes: {errno}")),
+            Err(errno) => file.create_with_default(format!("asking BeeGFS for stripes: {errno}")),
         }
     }
 }
@@ -93,13 +93,13 @@ impl LayoutProvider for BeeGfsProvider {
 fn stripe_target(file: BorrowedFd<'_>, index: u16) -> Result<u32, MissingLayoutReason> {
     let mut answer = [0; STRIPE_TARGET_V2_BYTES];
     answer[..4].copy_from_slice(&u32::from(index).to_ne_bytes());
-    let asked = exchange::<GET_STRIPE_TARGET_V2, STRIPE_TARGET_V2_BYTES>(file, &mut answer);
+    let asked = call_ioctl::<GET_STRIPE_TARGET_V2, STRIPE_TARGET_V2_BYTES>(file, &mut answer);
     let target = match asked {
         Ok(()) => parse_stripe_target_v2(&answer),
         Err(_) => {
             let mut answer = [0; STRIPE_TARGET_BYTES];
             answer[..2].copy_from_slice(&index.to_ne_bytes());
-            exchange::<GET_STRIPE_TARGET, STRIPE_TARGET_BYTES>(file, &mut answer).map_err(|errno| {
+            call_ioctl::<GET_STRIPE_TARGET, STRIPE_TARGET_BYTES>(file, &mut answer).map_err(|errno| {
                 MissingLayoutReason::problem("asking BeeGFS for a stripe's target", errno)
             })?;
             parse_stripe_target(&answer)

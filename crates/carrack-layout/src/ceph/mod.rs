@@ -27,7 +27,7 @@ use library::CephClusterConnection;
 pub use text::{CephLayout, CephLayoutError, parse_ceph_layout};
 
 use super::file_ref::{LayoutQueryFile, descriptor_path};
-use super::ioctl::{exchange, updates};
+use super::ioctl::{call_ioctl, read_write_opcode};
 use super::layout_shape::StripeRequest;
 use super::mount_table::MountRecord;
 use super::provider::{FoundLayout, LayoutFileToCreate, LayoutProvider, MissingLayoutReason};
@@ -47,7 +47,7 @@ const DATALOC_BYTES: usize = 248;
 const DATALOC_OSD_OFFSET: usize = 112;
 
 /// `CEPH_IOC_GET_DATALOC`.
-const GET_DATALOC: Opcode = updates::<DATALOC_BYTES>(0x97, 3);
+const GET_DATALOC: Opcode = read_write_opcode::<DATALOC_BYTES>(0x97, 3);
 
 /// `CEPH_MIN_STRIPE_UNIT`: stripe units are multiples of it.
 const STRIPE_UNIT: u64 = 64 << 10;
@@ -62,7 +62,7 @@ pub(super) struct CephFsProvider {
 }
 
 /// The cluster's ID, which all its clients share; none for clients older than Ceph 15.
-pub(super) fn cluster(directory: BorrowedFd<'_>) -> Option<String> {
+pub(super) fn cluster_id(directory: BorrowedFd<'_>) -> Option<String> {
     let mut id = [0; 64];
     let len = getxattr(descriptor_path(directory), "ceph.cluster_fsid", &mut id[..]).ok()?;
     String::from_utf8(id[..len].to_vec()).ok().filter(|id| !id.is_empty())
@@ -74,7 +74,7 @@ impl CephFsProvider {
     }
 
     /// The target of each block of the file, and the reason if OSDs are unknown.
-    fn places(
+    fn block_targets(
         &self,
         file: &LayoutQueryFile<'_>,
         layout: &CephLayout,
@@ -84,15 +84,15 @@ impl CephFsProvider {
         if self.is_kernel
             && let Ok(held) = file.descriptor()
             && let Some(places) =
-                by_osd(layout, size, pieces, |object| kernel_osd(held.as_fd(), layout, object))
+                targets_by_osd(layout, size, pieces, |object| kernel_osd(held.as_fd(), layout, object))
         {
             return (places, None);
         }
-        match self.library_places(file, layout, size, pieces) {
+        match self.block_targets_by_library(file, layout, size, pieces) {
             Ok(places) => (places, None),
             Err(problem) => {
-                let places = by_object(layout, size, |object| {
-                    Some(pieces.made_up(&format!("bucket.{}", object % BUCKETS)))
+                let places = targets_by_object(layout, size, |object| {
+                    Some(pieces.invented_target(&format!("bucket.{}", object % BUCKETS)))
                 });
                 let problem = format!("CephFS does not tell which OSD has an object: {problem}");
                 (places.unwrap_or_default(), Some(problem))
@@ -100,7 +100,7 @@ impl CephFsProvider {
         }
     }
 
-    fn library_places(
+    fn block_targets_by_library(
         &self,
         file: &LayoutQueryFile<'_>,
         layout: &CephLayout,
@@ -109,11 +109,11 @@ impl CephFsProvider {
     ) -> Result<Vec<TargetId>, String> {
         let cluster =
             self.cluster.get_or_init(CephClusterConnection::connect).as_ref().map_err(String::clone)?;
-        let held = file.held().map_err(|errno| errno.to_string())?;
+        let held = file.path_descriptor().map_err(|errno| errno.to_string())?;
         let inode = fstat(held.as_fd()).map_err(|errno| errno.to_string())?.st_ino;
         let path = self.path_of(held.as_fd()).ok_or("the file's path is not known")?;
         let file = cluster.open(path.as_os_str().as_bytes(), inode)?;
-        by_osd(layout, size, pieces, |object| file.osd_at(layout.first_byte_of(object)?))
+        targets_by_osd(layout, size, pieces, |object| file.osd_at(layout.first_byte_of(object)?))
             .ok_or("no OSD has it".to_owned())
     }
 
@@ -133,11 +133,11 @@ impl LayoutProvider for CephFsProvider {
         pieces: &FileSystemTargets,
     ) -> Result<FoundLayout, MissingLayoutReason> {
         let value = file
-            .attribute(LAYOUT)
+            .read_attribute(LAYOUT)
             .map_err(|errno| MissingLayoutReason::problem("reading ceph.file.layout", errno))?;
         let layout = parse_ceph_layout(&value)
             .map_err(|error| MissingLayoutReason::problem("reading ceph.file.layout", error))?;
-        let (places, problem) = self.places(file, &layout, size, pieces);
+        let (places, problem) = self.block_targets(file, &layout, size, pieces);
         let mapped = BlockMapLayout::new(&places, layout.block_bytes());
         Ok(FoundLayout { problem, ..FoundLayout::new(mapped, geometry(&layout)) })
     }
@@ -151,7 +151,7 @@ impl LayoutProvider for CephFsProvider {
             // Every file is distributed over as many OSDs as it has objects.
             return Ok((file.create(OFlags::empty())?, StripeOutcome::Default));
         }
-        file.create_and_set(OFlags::empty(), |created| set(created, request))
+        file.create_and_set(OFlags::empty(), |created| set_striping(created, request))
     }
 }
 
@@ -171,7 +171,7 @@ fn geometry(layout: &CephLayout) -> StripeGeometry {
 fn kernel_osd(file: BorrowedFd<'_>, layout: &CephLayout, object: u64) -> Option<u32> {
     let mut argument = [0; DATALOC_BYTES];
     argument[..8].copy_from_slice(&layout.first_byte_of(object)?.to_ne_bytes());
-    exchange::<GET_DATALOC, DATALOC_BYTES>(file, &mut argument).ok()?;
+    call_ioctl::<GET_DATALOC, DATALOC_BYTES>(file, &mut argument).ok()?;
     dataloc_osd(&argument)
 }
 
@@ -182,21 +182,21 @@ fn dataloc_osd(argument: &[u8; DATALOC_BYTES]) -> Option<u32> {
 }
 
 /// One target for each OSD; none if any object has no OSD.
-fn by_osd(
+fn targets_by_osd(
     layout: &CephLayout,
     size: u64,
     pieces: &FileSystemTargets,
     osd_of: impl Fn(u64) -> Option<u32>,
 ) -> Option<Vec<TargetId>> {
     let mut targets = HashMap::new();
-    by_object(layout, size, |object| {
+    targets_by_object(layout, size, |object| {
         let osd = osd_of(object)?;
-        Some(*targets.entry(osd).or_insert_with(|| pieces.named(&format!("osd.{osd}"))))
+        Some(*targets.entry(osd).or_insert_with(|| pieces.target_named(&format!("osd.{osd}"))))
     })
 }
 
 /// Queries the target of each object once, and assigns it to the object's blocks.
-fn by_object(
+fn targets_by_object(
     layout: &CephLayout,
     size: u64,
     mut target_of: impl FnMut(u64) -> Option<TargetId>,
@@ -215,12 +215,12 @@ fn by_object(
 }
 
 /// Sets the layout of an empty file, from its default and the request.
-fn set(file: BorrowedFd<'_>, request: &StripeRequest<'_>) -> Result<StripeOutcome, String> {
+fn set_striping(file: BorrowedFd<'_>, request: &StripeRequest<'_>) -> Result<StripeOutcome, String> {
     let value = LayoutQueryFile::Open(file)
-        .attribute(LAYOUT)
+        .read_attribute(LAYOUT)
         .map_err(|errno| format!("reading {LAYOUT}: {errno}"))?;
     let default = parse_ceph_layout(&value).map_err(|error| format!("reading {LAYOUT}: {error}"))?;
-    let text = requested(&default, request);
+    let text = requested_layout_text(&default, request);
     let Some(pool) = request.pool else {
         set_layout(file, &text).map_err(|errno| format!("setting {LAYOUT}: {errno}"))?;
         return Ok(StripeOutcome::Set);
@@ -239,7 +239,7 @@ fn set_layout(file: BorrowedFd<'_>, text: &str) -> Result<(), Errno> {
 }
 
 /// The text of the requested layout. Objects keep their size as far as whole stripe units fit.
-fn requested(default: &CephLayout, request: &StripeRequest<'_>) -> String {
+fn requested_layout_text(default: &CephLayout, request: &StripeRequest<'_>) -> String {
     let unit = request.stripe_bytes.map_or(default.stripe_unit.get(), |bytes| {
         bytes.clamp(STRIPE_UNIT, 1 << 31).next_multiple_of(STRIPE_UNIT)
     });
@@ -261,7 +261,7 @@ mod tests {
     fn pieces() -> (Arc<TargetRegistry>, FileSystemTargets) {
         let registry = Arc::new(TargetRegistry::default());
         let own = registry
-            .meet(
+            .get_or_insert(
                 TargetKey::FileSystem(5),
                 || TargetLabelAndName::new("/ceph", None),
                 TargetAttachmentKind::Network,
@@ -280,7 +280,7 @@ mod tests {
         let (registry, pieces) = pieces();
         let layout = layout("stripe_unit=65536 stripe_count=2 object_size=131072 pool=cdata");
         let asked = std::cell::Cell::new(0);
-        let places = by_osd(&layout, 6 << 16, &pieces, |object| {
+        let places = targets_by_osd(&layout, 6 << 16, &pieces, |object| {
             asked.set(asked.get() + 1);
             Some((object % 3) as u32)
         });
@@ -288,7 +288,7 @@ mod tests {
         let labels: Vec<_> = places.iter().map(|id| registry.get(*id).unwrap().label.to_string()).collect();
         assert_eq!(labels, ["osd.0", "osd.1", "osd.0", "osd.1", "osd.2", "osd.0"]);
         assert_eq!(asked.get(), 4);
-        assert_eq!(by_osd(&layout, 1, &pieces, |_| None), None);
+        assert_eq!(targets_by_osd(&layout, 1, &pieces, |_| None), None);
     }
 
     #[test]
@@ -310,7 +310,7 @@ mod tests {
             (Some(STRIPE_COUNT_ALL), Some(1), "stripe_unit=65536 stripe_count=1 object_size=4194304"),
         ] {
             let request = StripeRequest { count, stripe_bytes, pool: None, components: &[], is_auto: false };
-            assert_eq!(requested(&default, &request), text);
+            assert_eq!(requested_layout_text(&default, &request), text);
             assert!(parse_ceph_layout(text.as_bytes()).is_ok());
         }
     }

@@ -46,21 +46,21 @@ pub fn parse_ceph_layout(value: &[u8]) -> Result<CephLayout, CephLayoutError> {
         stripe_unit: number(value, "stripe_unit")?,
         stripe_count: number(value, "stripe_count")?,
         object_bytes: number(value, "object_size")?,
-        pool: part(value, "pool").map(|name| String::from_utf8_lossy(name).into_owned()),
+        pool: find_value(value, "pool").map(|name| String::from_utf8_lossy(name).into_owned()),
     };
     let (object, unit) = (layout.object_bytes.get(), layout.stripe_unit.get());
     if !object.is_multiple_of(unit) { Err(CephLayoutError::Uneven(object, unit)) } else { Ok(layout) }
 }
 
 fn number(value: &[u8], key: &'static str) -> Result<NonZeroU64, CephLayoutError> {
-    let text = part(value, key).and_then(|word| std::str::from_utf8(word).ok());
+    let text = find_value(value, key).and_then(|word| std::str::from_utf8(word).ok());
     let number =
         text.and_then(|text| text.parse().ok()).filter(|number: &NonZeroU64| number.get() <= NUMBER_MAX);
     number.ok_or(CephLayoutError::Missing(key))
 }
 
 /// The value of the first `key=value`.
-fn part<'a>(value: &'a [u8], key: &str) -> Option<&'a [u8]> {
+fn find_value<'a>(value: &'a [u8], key: &str) -> Option<&'a [u8]> {
     let words = value.split(|byte| byte.is_ascii_whitespace() || *byte == 0);
     words
         .filter_map(|word| word.strip_prefix(key.as_bytes())?.strip_prefix(b"="))

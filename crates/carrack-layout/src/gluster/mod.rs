@@ -40,11 +40,11 @@ impl LayoutProvider for GlusterProvider {
         size: u64,
         pieces: &FileSystemTargets,
     ) -> Result<FoundLayout, MissingLayoutReason> {
-        let place = place_of(file)?;
-        let brick = pieces.named(&place.label());
+        let place = read_brick_place(file)?;
+        let brick = pieces.target_named(&place.label());
         Ok(match shard_bytes(file).filter(|bytes| size > *bytes) {
             Some(bytes) => FoundLayout::new(
-                sharded(brick, bytes, pieces),
+                sharded_layout(brick, bytes, pieces),
                 geometry(bytes, StripePattern::Objects, &place),
             ),
             None => FoundLayout::new(
@@ -62,24 +62,24 @@ impl LayoutProvider for GlusterProvider {
         if request.is_auto {
             return Ok((file.create(OFlags::empty())?, StripeOutcome::Default));
         }
-        file.refuse("GlusterFS chooses the bricks itself".to_owned())
+        file.create_with_default("GlusterFS chooses the bricks itself".to_owned())
     }
 }
 
-fn place_of(file: &LayoutQueryFile<'_>) -> Result<BrickPlace, MissingLayoutReason> {
-    let value = file.attribute(PATHINFO[0]).or_else(|_| file.attribute(PATHINFO[1]));
+fn read_brick_place(file: &LayoutQueryFile<'_>) -> Result<BrickPlace, MissingLayoutReason> {
+    let value = file.read_attribute(PATHINFO[0]).or_else(|_| file.read_attribute(PATHINFO[1]));
     let value = value.map_err(|errno| MissingLayoutReason::problem("reading glusterfs.pathinfo", errno))?;
     parse_pathinfo(&value).map_err(|error| MissingLayoutReason::problem("reading glusterfs.pathinfo", error))
 }
 
 fn shard_bytes(file: &LayoutQueryFile<'_>) -> Option<u64> {
-    let value: [u8; 8] = file.attribute(SHARD_BYTES).ok()?.try_into().ok()?;
+    let value: [u8; 8] = file.read_attribute(SHARD_BYTES).ok()?.try_into().ok()?;
     Some(u64::from_be_bytes(value)).filter(|bytes| *bytes > 0)
 }
 
 /// The first shard lies on the file's own brick; the bricks of the others are unknown.
-fn sharded(brick: TargetId, shard_bytes: u64, pieces: &FileSystemTargets) -> Option<BlockMapLayout> {
-    let buckets = (0..SHARD_BUCKETS).map(|number| pieces.named(&format!("shards.{number}")));
+fn sharded_layout(brick: TargetId, shard_bytes: u64, pieces: &FileSystemTargets) -> Option<BlockMapLayout> {
+    let buckets = (0..SHARD_BUCKETS).map(|number| pieces.target_named(&format!("shards.{number}")));
     let blocks: Vec<TargetId> = std::iter::once(brick).chain(buckets).collect();
     BlockMapLayout::new(&blocks, shard_bytes)
 }

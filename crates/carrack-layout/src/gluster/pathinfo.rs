@@ -56,7 +56,7 @@ pub fn parse_pathinfo(value: &[u8]) -> Result<BrickPlace, GlusterPathInfoError> 
     for _ in 0..ITEMS_MAX {
         rest = after_byte(rest, b'<').ok_or(GlusterPathInfoError::NoBrick)?;
         if let Some(brick) = rest.strip_prefix(b"POSIX(") {
-            let (host, brick) = brick_of(brick)?;
+            let (host, brick) = parse_brick(brick)?;
             return Ok(BrickPlace { set, host, brick, is_replicated });
         }
         let end = rest.iter().position(|&byte| byte == b'>').ok_or(GlusterPathInfoError::Broken)?;
@@ -72,7 +72,7 @@ pub fn parse_pathinfo(value: &[u8]) -> Result<BrickPlace, GlusterPathInfoError> 
 }
 
 /// `/brick):host:/brick/path>`
-fn brick_of(item: &[u8]) -> Result<(String, String), GlusterPathInfoError> {
+fn parse_brick(item: &[u8]) -> Result<(String, String), GlusterPathInfoError> {
     let end = item.windows(2).position(|pair| pair == b"):").ok_or(GlusterPathInfoError::Broken)?;
     let (brick, rest) = (&item[..end], &item[end + 2..]);
     // A host may be an IPv6 address: it ends where the brick's path is repeated.

@@ -47,8 +47,8 @@ impl LayoutProvider for GpfsProvider {
             return Err(MissingLayoutReason::Default);
         }
         let held = file.descriptor().map_err(|errno| MissingLayoutReason::problem("opening", errno))?;
-        let blocks = all_blocks(size, |start| ask(library, held.as_fd(), start, size))?;
-        let disks = places(&blocks, size, pieces);
+        let blocks = query_all_blocks(size, |start| query_blocks(library, held.as_fd(), start, size))?;
+        let disks = block_targets(&blocks, size, pieces);
         let geometry = geometry(blocks.block_bytes, &disks);
         Ok(FoundLayout::new(BlockMapLayout::new(&disks, blocks.block_bytes), geometry))
     }
@@ -61,11 +61,11 @@ impl LayoutProvider for GpfsProvider {
         if request.is_auto {
             return Ok((file.create(OFlags::empty())?, StripeOutcome::Default));
         }
-        file.refuse("GPFS stripes every file over all disks of its pool".to_owned())
+        file.create_with_default("GPFS stripes every file over all disks of its pool".to_owned())
     }
 }
 
-fn ask(
+fn query_blocks(
     library: &GpfsLibrary,
     file: BorrowedFd<'_>,
     start: u64,
@@ -80,7 +80,7 @@ fn ask(
 }
 
 /// Queries the blocks from 0 on, as long as the replies contain further blocks.
-fn all_blocks(
+fn query_all_blocks(
     size: u64,
     ask: impl Fn(u64) -> Result<GpfsBlocks, MissingLayoutReason>,
 ) -> Result<GpfsBlocks, MissingLayoutReason> {
@@ -101,14 +101,14 @@ fn all_blocks(
 }
 
 /// The target of each block; the file system's own target for holes and unreported blocks.
-fn places(blocks: &GpfsBlocks, size: u64, pieces: &FileSystemTargets) -> Vec<TargetId> {
+fn block_targets(blocks: &GpfsBlocks, size: u64, pieces: &FileSystemTargets) -> Vec<TargetId> {
     let count = size.div_ceil(blocks.block_bytes).clamp(1, BLOCKS_MAX);
-    let mut places = vec![pieces.own(); count as usize];
+    let mut places = vec![pieces.own_target(); count as usize];
     let mut targets = HashMap::new();
     for (offset, disk) in &blocks.blocks {
         let place = usize::try_from(offset / blocks.block_bytes).ok().and_then(|index| places.get_mut(index));
         if let (Some(place), Some(disk)) = (place, disk) {
-            *place = *targets.entry(*disk).or_insert_with(|| pieces.named(&format!("disk {disk}")));
+            *place = *targets.entry(*disk).or_insert_with(|| pieces.target_named(&format!("disk {disk}")));
         }
     }
     places
@@ -145,7 +145,7 @@ mod tests {
     fn blocks_are_asked_for_until_the_files_end() {
         let registry = Arc::new(TargetRegistry::default());
         let own = registry
-            .meet(
+            .get_or_insert(
                 TargetKey::FileSystem(5),
                 || TargetLabelAndName::new("/gpfs", None),
                 TargetAttachmentKind::Network,
@@ -153,9 +153,9 @@ mod tests {
             )
             .unwrap();
         let pieces = FileSystemTargets::new(registry.clone(), 5, &own, None);
-        let blocks = all_blocks(45, two_blocks).unwrap();
+        let blocks = query_all_blocks(45, two_blocks).unwrap();
         assert_eq!(blocks.blocks.len(), 6);
-        let places = places(&blocks, 45, &pieces);
+        let places = block_targets(&blocks, 45, &pieces);
         let labels: Vec<_> = places.iter().map(|id| registry.get(*id).unwrap().label.to_string()).collect();
         assert_eq!(labels, ["disk 0", "disk 1", "disk 2", "disk 0", "disk 1"]);
         assert_eq!(geometry(10, &places).components[0].stripe_count, 3);
@@ -164,7 +164,8 @@ mod tests {
     #[test]
     fn answers_that_go_nowhere_end() {
         for (size, blocks) in [(u64::MAX, vec![(0, Some(1))]), (100, vec![])] {
-            let answered = all_blocks(size, |_| Ok(GpfsBlocks { block_bytes: 10, blocks: blocks.clone() }));
+            let answered =
+                query_all_blocks(size, |_| Ok(GpfsBlocks { block_bytes: 10, blocks: blocks.clone() }));
             assert_eq!(answered.unwrap().blocks, blocks);
         }
     }

@@ -93,11 +93,11 @@ pub fn parse_blocks(argument: &[u8]) -> Result<GpfsBlocks, GpfsReplyError> {
     let end = blocks.checked_mul(record_bytes).and_then(|bytes| bytes.checked_add(BLOCKS_OFFSET));
     let end = end.ok_or(GpfsReplyError::CutOff)?;
     let records = argument.get(BLOCKS_OFFSET..end).ok_or(GpfsReplyError::CutOff)?;
-    let blocks = records.chunks_exact(record_bytes).map(block).collect::<Result<_, _>>()?;
+    let blocks = records.chunks_exact(record_bytes).map(parse_block).collect::<Result<_, _>>()?;
     Ok(GpfsBlocks { block_bytes, blocks })
 }
 
-fn block(record: &[u8]) -> Result<(u64, Option<u32>), GpfsReplyError> {
+fn parse_block(record: &[u8]) -> Result<(u64, Option<u32>), GpfsReplyError> {
     let offset = record.first_chunk().ok_or(GpfsReplyError::CutOff)?;
     let offset = u64::try_from(i64::from_ne_bytes(*offset)).map_err(|_| GpfsReplyError::BadNumber)?;
     Ok((offset, u32::try_from(i32_at(record, 8)?).ok()))

@@ -166,13 +166,13 @@ impl LovStripes {
 pub fn parse_lov(value: &[u8]) -> Result<LovFile, LovError> {
     let reader = LovReader::new(value)?;
     match reader.u32(0)? {
-        MAGIC_COMPOSITE | MAGIC_SEL => composite(&reader),
+        MAGIC_COMPOSITE | MAGIC_SEL => parse_composite(&reader),
         MAGIC_FOREIGN => Ok(LovFile::Foreign),
-        _ => Ok(stripes(&reader)?.map_or(LovFile::Foreign, LovFile::Plain)),
+        _ => Ok(parse_stripes(&reader)?.map_or(LovFile::Foreign, LovFile::Plain)),
     }
 }
 
-fn composite(reader: &LovReader<'_>) -> Result<LovFile, LovError> {
+fn parse_composite(reader: &LovReader<'_>) -> Result<LovFile, LovError> {
     let count = usize::from(reader.u16(14)?);
     if count > COMPONENTS_MAX {
         return Err(LovError::TooManyComponents(count));
@@ -181,7 +181,7 @@ fn composite(reader: &LovReader<'_>) -> Result<LovFile, LovError> {
     // No object belongs to two components, so the size of the value bounds all of them together.
     let mut objects_left = reader.bytes.len() / OBJECT_BYTES;
     for index in 0..count {
-        let component = component(reader, HEAD_BYTES + index * COMPONENT_BYTES)?;
+        let component = parse_component(reader, HEAD_BYTES + index * COMPONENT_BYTES)?;
         let used = component.stripes.as_ref().map_or(0, |stripes| stripes.osts.len());
         objects_left = objects_left.checked_sub(used).ok_or(LovError::Nested)?;
         components.push(component);
@@ -189,20 +189,20 @@ fn composite(reader: &LovReader<'_>) -> Result<LovFile, LovError> {
     Ok(LovFile::Composite(components))
 }
 
-fn component(reader: &LovReader<'_>, at: usize) -> Result<LovComponent, LovError> {
+fn parse_component(reader: &LovReader<'_>, at: usize) -> Result<LovComponent, LovError> {
     let (start, end) = (reader.u64(at + 8)?, reader.u64(at + 16)?);
     if start >= end {
         return Err(LovError::BadRange);
     }
     let part = reader.part(reader.u32(at + 24)?, reader.u32(at + 28)?)?;
     let flags = reader.u32(at + 4)?;
-    let stripes = if flags & LovComponent::INIT != 0 { stripes(&part)? } else { head(&part)? };
+    let stripes = if flags & LovComponent::INIT != 0 { parse_stripes(&part)? } else { parse_head(&part)? };
     Ok(LovComponent { id: reader.u32(at)?, flags, start, end, stripes })
 }
 
 /// Parses a component with its objects; none if it is foreign.
-fn stripes(reader: &LovReader<'_>) -> Result<Option<LovStripes>, LovError> {
-    let Some(mut stripes) = head(reader)? else { return Ok(None) };
+fn parse_stripes(reader: &LovReader<'_>) -> Result<Option<LovStripes>, LovError> {
+    let Some(mut stripes) = parse_head(reader)? else { return Ok(None) };
     let count = usize::from(stripes.stripe_count);
     let first = if reader.u32(0)? == MAGIC_V1 { HEAD_BYTES } else { HEAD_BYTES + POOL_BYTES };
     // A file that was not written yet, or a directory's default.
@@ -222,7 +222,7 @@ fn stripes(reader: &LovReader<'_>) -> Result<Option<LovStripes>, LovError> {
 }
 
 /// Parses the head before the objects; none if the component is foreign.
-fn head(reader: &LovReader<'_>) -> Result<Option<LovStripes>, LovError> {
+fn parse_head(reader: &LovReader<'_>) -> Result<Option<LovStripes>, LovError> {
     let pool = match reader.u32(0)? {
         MAGIC_V1 => reader.slice(0, HEAD_BYTES).map(|_| None)?,
         MAGIC_V3 | MAGIC_SPECIFIC => pool(reader.slice(HEAD_BYTES, POOL_BYTES)?),

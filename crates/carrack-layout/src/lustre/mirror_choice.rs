@@ -15,7 +15,7 @@ use crate::{ComponentGeometry, StripeGeometry, StripePattern};
 const MDT: &str = "MDT";
 
 /// The layout of a file of `size` bytes.
-pub(super) fn place(file: &LovFile, size: u64, pieces: &FileSystemTargets) -> FoundLayout {
+pub(super) fn resolve_layout(file: &LovFile, size: u64, pieces: &FileSystemTargets) -> FoundLayout {
     match file {
         LovFile::Plain(stripes) => plain(stripes, size, pieces),
         LovFile::Composite(components) => composite(components, size, pieces),
@@ -85,7 +85,7 @@ impl LustreFileMirror<'_> {
     /// Bytes of the first `size` that lie in readable components.
     fn readable_bytes(&self, size: u64) -> u64 {
         let (mut end, mut sum) = (0, 0);
-        for component in self.components.iter().filter(|component| component.is_placed()) {
+        for component in self.components.iter().filter(|component| component.has_readable_stripes()) {
             let (from, to) = (component.start.max(end), component.end.min(size));
             sum += to.saturating_sub(from);
             end = end.max(component.end);
@@ -106,14 +106,15 @@ impl LustreFileMirror<'_> {
     fn layout(&self, pieces: &FileSystemTargets) -> Option<CompositeLayout> {
         let (mut ranges, mut end) = (Vec::new(), 0);
         for component in &self.components {
-            let Some(striped) = component.placed().and_then(|stripes| striped(stripes, pieces)) else {
+            let Some(striped) = component.readable_stripes().and_then(|stripes| striped(stripes, pieces))
+            else {
                 continue;
             };
             if component.end <= end {
                 continue;
             }
             if component.start > end {
-                ranges.push((component.start, StripedLayout::new(vec![pieces.own()], 1)?));
+                ranges.push((component.start, StripedLayout::new(vec![pieces.own_target()], 1)?));
             }
             end = component.end;
             ranges.push((end, striped));
@@ -124,21 +125,22 @@ impl LustreFileMirror<'_> {
 
 impl LovComponent {
     /// The striping of its data, if it is readable.
-    fn placed(&self) -> Option<&LovStripes> {
+    fn readable_stripes(&self) -> Option<&LovStripes> {
         let stripes = self.stripes.as_ref().filter(|_| self.is_readable())?;
         (stripes.is_on_mdt() || !stripes.osts.is_empty()).then_some(stripes)
     }
 
-    fn is_placed(&self) -> bool {
-        self.placed().is_some()
+    fn has_readable_stripes(&self) -> bool {
+        self.readable_stripes().is_some()
     }
 }
 
 fn striped(stripes: &LovStripes, pieces: &FileSystemTargets) -> Option<StripedLayout> {
     if stripes.is_on_mdt() {
-        return StripedLayout::new(vec![pieces.named(MDT)], 1);
+        return StripedLayout::new(vec![pieces.target_named(MDT)], 1);
     }
-    let round: Vec<TargetId> = stripes.osts.iter().map(|index| pieces.named(&ost_name(*index))).collect();
+    let round: Vec<TargetId> =
+        stripes.osts.iter().map(|index| pieces.target_named(&ost_name(*index))).collect();
     StripedLayout::new(round, u64::from(stripes.stripe_bytes))
 }
 

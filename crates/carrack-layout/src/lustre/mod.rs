@@ -35,7 +35,7 @@ pub(super) struct LustreProvider;
 impl LustreProvider {
     /// Returns true if a file or directory has a Lustre layout.
     pub(super) fn answers(file: &LayoutQueryFile<'_>) -> bool {
-        file.attribute(LOV).is_ok_and(|value| parse_lov(&value).is_ok())
+        file.read_attribute(LOV).is_ok_and(|value| parse_lov(&value).is_ok())
     }
 }
 
@@ -46,14 +46,14 @@ impl LayoutProvider for LustreProvider {
         size: u64,
         pieces: &FileSystemTargets,
     ) -> Result<FoundLayout, MissingLayoutReason> {
-        let value = match file.attribute(LOV) {
+        let value = match file.read_attribute(LOV) {
             Ok(value) => value,
             Err(Errno::NODATA) => return Err(MissingLayoutReason::Default),
             Err(errno) => return Err(MissingLayoutReason::problem("reading lustre.lov", errno)),
         };
         let file =
             parse_lov(&value).map_err(|error| MissingLayoutReason::problem("reading lustre.lov", error))?;
-        Ok(mirror_choice::place(&file, size, pieces))
+        Ok(mirror_choice::resolve_layout(&file, size, pieces))
     }
 
     fn create(
@@ -68,7 +68,7 @@ impl LayoutProvider for LustreProvider {
 /// Sets as much of the request as the file system accepts; reports its first refusal.
 fn set(file: BorrowedFd<'_>, request: &StripeRequest<'_>) -> Result<StripeOutcome, String> {
     let mut why = None;
-    for attempt in requested_striping::attempts(request) {
+    for attempt in requested_striping::candidate_values(request) {
         match fsetxattr(file, LOV, &attempt.value, XattrFlags::empty()) {
             Ok(()) => return Ok(outcome(attempt.given_up, why)),
             Err(errno) => why = why.or(Some(errno)),

@@ -36,24 +36,24 @@ pub(super) struct PossibleStripingValue {
 }
 
 /// The values to try in turn: the whole request, then without a pool, then without components.
-pub(super) fn attempts(request: &StripeRequest<'_>) -> Vec<PossibleStripingValue> {
+pub(super) fn candidate_values(request: &StripeRequest<'_>) -> Vec<PossibleStripingValue> {
     let mut attempts = Vec::new();
     if !request.components.is_empty() {
-        attempts.extend(PossibleStripingValue::new(composite(request.components, true), None));
+        attempts.extend(PossibleStripingValue::new(encode_composite(request.components, true), None));
         if request.components.iter().any(|component| component.pool.is_some()) {
-            let value = composite(request.components, false);
+            let value = encode_composite(request.components, false);
             attempts.extend(PossibleStripingValue::new(value, Some("striped, but in no pool".to_owned())));
         }
         attempts.extend(PossibleStripingValue::new(
-            plain(request, None),
+            encode_plain(request, None),
             Some("striped as its widest part".to_owned()),
         ));
         return attempts;
     }
-    attempts.extend(PossibleStripingValue::new(plain(request, request.pool), None));
+    attempts.extend(PossibleStripingValue::new(encode_plain(request, request.pool), None));
     if let Some(pool) = request.pool {
         let given_up = format!("striped, but not in the pool {pool}");
-        attempts.extend(PossibleStripingValue::new(plain(request, None), Some(given_up)));
+        attempts.extend(PossibleStripingValue::new(encode_plain(request, None), Some(given_up)));
     }
     attempts
 }
@@ -65,12 +65,17 @@ impl PossibleStripingValue {
 }
 
 /// The head of a plain layout; none if the pool's name is invalid.
-fn plain(request: &StripeRequest<'_>, pool: Option<&str>) -> Option<Vec<u8>> {
-    head(PATTERN_RAID0, request.stripe_bytes, request.count, pool)
+fn encode_plain(request: &StripeRequest<'_>, pool: Option<&str>) -> Option<Vec<u8>> {
+    encode_head(PATTERN_RAID0, request.stripe_bytes, request.count, pool)
 }
 
 /// The head of a component: 32 bytes, or 48 with a pool.
-fn head(pattern: u32, stripe_bytes: Option<u64>, count: Option<u32>, pool: Option<&str>) -> Option<Vec<u8>> {
+fn encode_head(
+    pattern: u32,
+    stripe_bytes: Option<u64>,
+    count: Option<u32>,
+    pool: Option<&str>,
+) -> Option<Vec<u8>> {
     let magic = if pool.is_some() { MAGIC_V3 } else { MAGIC_V1 };
     let mut head = Vec::with_capacity(48);
     head.extend(magic.to_ne_bytes());
@@ -91,7 +96,7 @@ fn head(pattern: u32, stripe_bytes: Option<u64>, count: Option<u32>, pool: Optio
 
 /// Components without gaps, the last one up to the end of the file: room for growth belongs to the component
 /// before it. None if there are too many, or the first one does not start at offset 0.
-fn composite(components: &[ComponentGeometry], with_pools: bool) -> Option<Vec<u8>> {
+fn encode_composite(components: &[ComponentGeometry], with_pools: bool) -> Option<Vec<u8>> {
     if components.first()?.start != 0 || !components.is_sorted_by(|a, b| a.start < b.start) {
         return None;
     }
@@ -124,11 +129,11 @@ fn component_head(component: &ComponentGeometry, with_pools: bool) -> Option<Vec
     let stripe_bytes = Some(component.stripe_bytes);
     match component.pattern {
         // Data on the MDT has a single stripe, the whole component.
-        StripePattern::Metadata => head(PATTERN_MDT, Some(component.end), None, None),
+        StripePattern::Metadata => encode_head(PATTERN_MDT, Some(component.end), None, None),
         StripePattern::Overstriped => {
-            head(PATTERN_OVERSTRIPED, stripe_bytes, Some(component.stripe_count), pool)
+            encode_head(PATTERN_OVERSTRIPED, stripe_bytes, Some(component.stripe_count), pool)
         }
-        _ => head(PATTERN_RAID0, stripe_bytes, Some(component.stripe_count), pool),
+        _ => encode_head(PATTERN_RAID0, stripe_bytes, Some(component.stripe_count), pool),
     }
 }
 
@@ -155,7 +160,7 @@ mod tests {
     use crate::{RequestedLayout, StripeGeometry};
 
     fn first(count: Option<u32>, stripe_bytes: Option<u64>, pool: Option<&str>) -> Vec<u8> {
-        attempts(&StripeRequest { count, stripe_bytes, pool, components: &[], is_auto: false })
+        candidate_values(&StripeRequest { count, stripe_bytes, pool, components: &[], is_auto: false })
             .remove(0)
             .value
     }
@@ -196,7 +201,7 @@ mod tests {
         ];
         let geometry = StripeGeometry { components: components.to_vec(), mirrors: 1 };
         let like = RequestedLayout::Like(geometry);
-        let attempts = attempts(&like.request().unwrap());
+        let attempts = candidate_values(&like.request().unwrap());
         fn read(attempt: &PossibleStripingValue) -> LovFile {
             parse_lov(&attempt.value).unwrap()
         }
@@ -218,10 +223,10 @@ mod tests {
     fn components_that_are_none_are_not_tried() {
         let late =
             [component(1, 1, StripePattern::Striped, None), component(2, 1, StripePattern::Striped, None)];
-        assert_eq!(composite(&late, true), None);
+        assert_eq!(encode_composite(&late, true), None);
         let twice =
             [component(0, 1, StripePattern::Striped, None), component(0, 1, StripePattern::Striped, None)];
-        assert_eq!(composite(&twice, true), None);
+        assert_eq!(encode_composite(&twice, true), None);
     }
 
     #[test]
@@ -235,7 +240,7 @@ mod tests {
         let long = Some("a-name-of-16-byte");
         let request =
             StripeRequest { count: Some(1), stripe_bytes: None, pool: long, components: &[], is_auto: false };
-        let attempts = attempts(&request);
+        let attempts = candidate_values(&request);
         assert!(attempts.len() == 1 && attempts[0].given_up.is_some());
     }
 }

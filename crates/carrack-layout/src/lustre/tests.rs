@@ -5,7 +5,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::blob::{LovComponent, LovError, LovFile, parse_lov};
-use super::mirror_choice::place;
+use super::mirror_choice::resolve_layout;
 use crate::StripePattern;
 use crate::TargetAttachmentKind;
 use crate::provider::FoundLayout;
@@ -106,7 +106,7 @@ impl LayoutFixture {
     fn new() -> LayoutFixture {
         let registry = Arc::new(TargetRegistry::default());
         let own = registry
-            .meet(
+            .get_or_insert(
                 TargetKey::FileSystem(5),
                 || TargetLabelAndName::new("/lustre", None),
                 TargetAttachmentKind::Network,
@@ -117,7 +117,7 @@ impl LayoutFixture {
     }
 
     fn place(&self, blob: &[u8], size: u64) -> FoundLayout {
-        place(&parse_lov(blob).unwrap(), size, &self.pieces)
+        resolve_layout(&parse_lov(blob).unwrap(), size, &self.pieces)
     }
 
     /// The label of the target at each of `offsets`.
@@ -316,7 +316,7 @@ proptest! {
             bytes[14..16].copy_from_slice(&count.to_le_bytes());
         }
         if let Ok(file) = parse_lov(&bytes) {
-            let found = place(&file, size, &LayoutFixture::new().pieces);
+            let found = resolve_layout(&file, size, &LayoutFixture::new().pieces);
             if let Some(layout) = found.layout {
                 for offset in [0, 1, size / 2, size.min(u64::MAX - 1)] {
                     prop_assert!(layout.extent_at(offset).end > offset);

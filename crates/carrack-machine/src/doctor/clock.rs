@@ -36,35 +36,37 @@ pub(super) struct ClockFacts {
 }
 
 pub(super) fn read(files: &SysFiles, probes: &KernelProbes) -> ClockFacts {
-    let available = files.text(&format!("{SOURCES}/available_clocksource")).unwrap_or_default();
+    let available = files.read_text(&format!("{SOURCES}/available_clocksource")).unwrap_or_default();
     ClockFacts {
         is_synchronised: probes.is_clock_synchronised,
-        source: files.text(&format!("{SOURCES}/current_clocksource")),
+        source: files.read_text(&format!("{SOURCES}/current_clocksource")),
         available: available.split_whitespace().map(str::to_owned).collect(),
     }
 }
 
-pub(super) fn judge(facts: &ClockFacts, machine: &MachineFacts) -> Vec<CheckFinding> {
-    vec![synchronised(facts, machine), clock_source(facts)]
+pub(super) fn evaluate(facts: &ClockFacts, machine: &MachineFacts) -> Vec<CheckFinding> {
+    vec![clock_synchronisation(facts, machine), clock_source(facts)]
 }
 
 /// Hypervisors keep their guests' time by other means than adjtimex; a machine of unknown kind may be a
 /// guest.
-fn synchronised(facts: &ClockFacts, machine: &MachineFacts) -> CheckFinding {
+fn clock_synchronisation(facts: &ClockFacts, machine: &MachineFacts) -> CheckFinding {
     let wanted = "synchronised";
-    let Some(is_synchronised) = facts.is_synchronised else { return SYNCHRONISED.unseen(wanted) };
+    let Some(is_synchronised) = facts.is_synchronised else { return SYNCHRONISED.unknown_finding(wanted) };
     let present = if is_synchronised { "synchronised" } else { "nothing keeps it" };
     let other = if machine.is_guest == Some(false) { CheckVerdict::Improve } else { CheckVerdict::Note };
-    SYNCHRONISED.found(well_if(is_synchronised, other), present, wanted).mended_by("timedatectl set-ntp true")
+    SYNCHRONISED
+        .finding(well_if(is_synchronised, other), present, wanted)
+        .with_repair_command("timedatectl set-ntp true")
 }
 
 fn clock_source(facts: &ClockFacts) -> CheckFinding {
     let wanted = "tsc, or what the hypervisor gives in its place";
-    let Some(present) = &facts.source else { return CLOCK_SOURCE.unseen(wanted) };
+    let Some(present) = &facts.source else { return CLOCK_SOURCE.unknown_finding(wanted) };
     let finding =
-        CLOCK_SOURCE.found(well_if(!SLOW.contains(&&**present), CheckVerdict::Improve), present, wanted);
+        CLOCK_SOURCE.finding(well_if(!SLOW.contains(&&**present), CheckVerdict::Improve), present, wanted);
     match facts.available.iter().find(|name| !SLOW.contains(&&***name)) {
-        Some(better) => finding.mended_by(format!("echo {better} >/{SOURCES}/current_clocksource")),
+        Some(better) => finding.with_repair_command(format!("echo {better} >/{SOURCES}/current_clocksource")),
         None => finding,
     }
 }
@@ -85,7 +87,7 @@ mod tests {
             (None, &guest, CheckVerdict::Unknown),
         ] {
             let facts = ClockFacts { is_synchronised: is, ..ClockFacts::default() };
-            assert_eq!(synchronised(&facts, machine).verdict, verdict, "{is:?}");
+            assert_eq!(clock_synchronisation(&facts, machine).verdict, verdict, "{is:?}");
         }
     }
 

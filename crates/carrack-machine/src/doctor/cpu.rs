@@ -65,36 +65,36 @@ pub(super) fn read(files: &SysFiles, probes: &KernelProbes) -> CpuFacts {
     CpuFacts {
         governors: governors(files),
         has_irqbalance: has_irqbalance(files),
-        controllers: controllers(files),
+        controllers: cgroup_controllers(files),
         stale_zones: probes.stale_zones.clone(),
     }
 }
 
 fn governors(files: &SysFiles) -> BTreeSet<String> {
-    let policies = files.names("sys/devices/system/cpu/cpufreq").unwrap_or_default();
+    let policies = files.list_directory("sys/devices/system/cpu/cpufreq").unwrap_or_default();
     let paths =
         policies.iter().map(|policy| format!("sys/devices/system/cpu/cpufreq/{policy}/scaling_governor"));
-    paths.filter_map(|path| files.text(&path)).collect()
+    paths.filter_map(|path| files.read_text(&path)).collect()
 }
 
 pub(super) fn has_irqbalance(files: &SysFiles) -> Option<bool> {
-    let names = files.names("proc")?;
+    let names = files.list_directory("proc")?;
     let processes = names.iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
-    let mut names = processes.filter_map(|process| files.text(&format!("proc/{process}/comm")));
+    let mut names = processes.filter_map(|process| files.read_text(&format!("proc/{process}/comm")));
     if names.any(|name| name == "irqbalance") {
         return Some(true);
     }
-    let sees_all = files.text(KTHREADD).is_some_and(|name| name == "kthreadd");
+    let sees_all = files.read_text(KTHREADD).is_some_and(|name| name == "kthreadd");
     sees_all.then_some(false)
 }
 
-fn controllers(files: &SysFiles) -> Option<Vec<String>> {
+fn cgroup_controllers(files: &SysFiles) -> Option<Vec<String>> {
     let paths = ["sys/fs/cgroup/cgroup.controllers", "sys/fs/cgroup/unified/cgroup.controllers"];
-    let text = paths.into_iter().find_map(|path| files.text(path))?;
+    let text = paths.into_iter().find_map(|path| files.read_text(path))?;
     Some(text.split_whitespace().map(str::to_owned).collect())
 }
 
-pub(super) fn judge(facts: &CpuFacts, nics: &[HardwareNic], machine: &MachineFacts) -> Vec<CheckFinding> {
+pub(super) fn evaluate(facts: &CpuFacts, nics: &[HardwareNic], machine: &MachineFacts) -> Vec<CheckFinding> {
     vec![governor(facts, machine), irqbalance(facts, nics), core_zones(facts, machine), stale_zones(facts)]
 }
 
@@ -102,15 +102,15 @@ fn governor(facts: &CpuFacts, machine: &MachineFacts) -> CheckFinding {
     let wanted = "performance";
     if facts.governors.is_empty() {
         return match machine.is_guest {
-            Some(true) => GOVERNOR.found(CheckVerdict::Unknown, "the matter of this guest's host", wanted),
-            _ => GOVERNOR.unseen(wanted),
+            Some(true) => GOVERNOR.finding(CheckVerdict::Unknown, "the matter of this guest's host", wanted),
+            _ => GOVERNOR.unknown_finding(wanted),
         };
     }
     let is_well = facts.governors.iter().all(|governor| governor == wanted);
     let present = facts.governors.iter().cloned().collect::<Vec<_>>().join(", ");
     GOVERNOR
-        .found(well_if(is_well, CheckVerdict::Improve), present, wanted)
-        .mended_by("cpupower frequency-set -g performance")
+        .finding(well_if(is_well, CheckVerdict::Improve), present, wanted)
+        .with_repair_command("cpupower frequency-set -g performance")
 }
 
 /// Harmless with a slow interface.
@@ -118,33 +118,33 @@ fn irqbalance(facts: &CpuFacts, nics: &[HardwareNic]) -> CheckFinding {
     let wanted = "not running, with an interface of 40 Gbit/s or more";
     let is_fast = nics.iter().any(|nic| nic.speed_mbits.is_some_and(|speed| speed >= FAST_MBITS));
     let (verdict, present) = match facts.has_irqbalance {
-        None => return IRQBALANCE.unseen(wanted),
+        None => return IRQBALANCE.unknown_finding(wanted),
         Some(false) => (CheckVerdict::Well, "not running"),
         Some(true) if is_fast => (CheckVerdict::Improve, "running"),
         Some(true) => (CheckVerdict::Well, "running"),
     };
-    IRQBALANCE.found(verdict, present, wanted).mended_by("systemctl disable --now irqbalance")
+    IRQBALANCE.finding(verdict, present, wanted).with_repair_command("systemctl disable --now irqbalance")
 }
 
 /// Useful with several cores to divide; without cpuset, zones are soft.
 fn core_zones(facts: &CpuFacts, machine: &MachineFacts) -> CheckFinding {
     let wanted = "cgroup v2 with the cpuset controller";
     let Some(controllers) = &facts.controllers else {
-        return CORE_ZONES.found(CheckVerdict::Unknown, "no cgroup v2 can be seen here", wanted);
+        return CORE_ZONES.finding(CheckVerdict::Unknown, "no cgroup v2 can be seen here", wanted);
     };
     let has_cpuset = controllers.iter().any(|name| name == "cpuset");
     let present = if has_cpuset { "cgroup v2 with cpuset" } else { "cgroup v2 without cpuset" };
     let other = if machine.is_numa() { CheckVerdict::Note } else { CheckVerdict::Well };
-    CORE_ZONES.found(well_if(has_cpuset, other), present, wanted)
+    CORE_ZONES.finding(well_if(has_cpuset, other), present, wanted)
 }
 
 fn stale_zones(facts: &CpuFacts) -> CheckFinding {
-    let Some(zones) = &facts.stale_zones else { return STALE_ZONES.unseen("none") };
+    let Some(zones) = &facts.stale_zones else { return STALE_ZONES.unknown_finding("none") };
     let present: Vec<String> = zones.iter().map(ToString::to_string).collect();
     let present = if zones.is_empty() { "none".into() } else { present.join("; ") };
     STALE_ZONES
-        .found(well_if(zones.is_empty(), CheckVerdict::Improve), present, "none")
-        .mended_by(super::repair::COMMAND)
+        .finding(well_if(zones.is_empty(), CheckVerdict::Improve), present, "none")
+        .with_repair_command(super::repair::COMMAND)
 }
 
 #[cfg(test)]

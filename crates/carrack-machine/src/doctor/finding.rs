@@ -99,7 +99,7 @@ pub struct CheckFinding {
 
 impl MachineCheck {
     /// A finding of this check.
-    pub(super) fn found(
+    pub(super) fn finding(
         &'static self,
         verdict: CheckVerdict,
         present: impl Into<String>,
@@ -110,18 +110,18 @@ impl MachineCheck {
     }
 
     /// A finding that the present value is not visible.
-    pub(super) fn unseen(&'static self, wanted: impl Into<String>) -> CheckFinding {
-        self.found(CheckVerdict::Unknown, UNSEEN, wanted)
+    pub(super) fn unknown_finding(&'static self, wanted: impl Into<String>) -> CheckFinding {
+        self.finding(CheckVerdict::Unknown, UNSEEN, wanted)
     }
 }
 
 impl CheckFinding {
-    pub(super) fn of(self, subject: impl Into<String>) -> CheckFinding {
+    pub(super) fn with_subject(self, subject: impl Into<String>) -> CheckFinding {
         CheckFinding { subject: Some(subject.into()), ..self }
     }
 
     /// Adds the command, if a repair is needed.
-    pub(super) fn mended_by(self, command: impl Into<String>) -> CheckFinding {
+    pub(super) fn with_repair_command(self, command: impl Into<String>) -> CheckFinding {
         match self.verdict {
             CheckVerdict::Well | CheckVerdict::Unknown => self,
             _ => CheckFinding { command: Some(command.into()), ..self },

@@ -67,64 +67,66 @@ pub(super) struct SystemFacts {
 
 pub(super) fn read(files: &SysFiles, probes: &KernelProbes) -> SystemFacts {
     SystemFacts {
-        open_files: files.text("proc/self/limits").and_then(|text| soft_limit(&text, "Max open files")),
+        open_files: files.read_text("proc/self/limits").and_then(|text| soft_limit(&text, "Max open files")),
         has_openat2: probes.has_openat2,
-        kernel: files.text("proc/sys/kernel/osrelease"),
+        kernel: files.read_text("proc/sys/kernel/osrelease"),
         has_hwloc: probes.has_hwloc,
     }
 }
 
-pub(super) fn judge(facts: &SystemFacts, machine: &MachineFacts) -> Vec<CheckFinding> {
+pub(super) fn evaluate(facts: &SystemFacts, machine: &MachineFacts) -> Vec<CheckFinding> {
     vec![open_files(facts), openat2(facts), kernel(facts), hwloc(facts, machine), virtual_machine(machine)]
 }
 
 fn open_files(facts: &SystemFacts) -> CheckFinding {
     let wanted = format!("{OPEN_FILES_WANTED} or more");
-    let Some(count) = facts.open_files else { return OPEN_FILES.unseen(wanted) };
+    let Some(count) = facts.open_files else { return OPEN_FILES.unknown_finding(wanted) };
     let verdict = match count {
         OPEN_FILES_WANTED.. => CheckVerdict::Well,
         OPEN_FILES_MIN.. => CheckVerdict::Improve,
         _ => CheckVerdict::Broken,
     };
     let present = if count == u64::MAX { "unlimited".into() } else { count.to_string() };
-    OPEN_FILES.found(verdict, present, wanted).mended_by(format!("ulimit -n {OPEN_FILES_WANTED}"))
+    OPEN_FILES.finding(verdict, present, wanted).with_repair_command(format!("ulimit -n {OPEN_FILES_WANTED}"))
 }
 
 fn openat2(facts: &SystemFacts) -> CheckFinding {
-    let Some(has) = facts.has_openat2 else { return OPENAT2.unseen("there") };
-    OPENAT2.found(well_if(has, CheckVerdict::Note), if has { "there" } else { "not there" }, "there")
+    let Some(has) = facts.has_openat2 else { return OPENAT2.unknown_finding("there") };
+    OPENAT2.finding(well_if(has, CheckVerdict::Note), if has { "there" } else { "not there" }, "there")
 }
 
 /// Distributions backport features, so that this is at most a note.
 fn kernel(facts: &SystemFacts) -> CheckFinding {
     let wanted = "6.1 or newer";
-    let version = facts.kernel.as_deref().and_then(version);
-    let (Some(present), Some(version)) = (&facts.kernel, version) else { return KERNEL.unseen(wanted) };
-    KERNEL.found(well_if(version >= (6, 1), CheckVerdict::Note), present, wanted)
+    let version = facts.kernel.as_deref().and_then(parse_kernel_version);
+    let (Some(present), Some(version)) = (&facts.kernel, version) else {
+        return KERNEL.unknown_finding(wanted);
+    };
+    KERNEL.finding(well_if(version >= (6, 1), CheckVerdict::Note), present, wanted)
 }
 
 /// "6.18.44-generic"
-fn version(release: &str) -> Option<(u32, u32)> {
+fn parse_kernel_version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse().ok());
     Some((numbers.next()??, numbers.next()??))
 }
 
 fn hwloc(facts: &SystemFacts, machine: &MachineFacts) -> CheckFinding {
     let wanted = "installed, where there are several nodes";
-    let Some(has) = facts.has_hwloc else { return HWLOC.unseen(wanted) };
+    let Some(has) = facts.has_hwloc else { return HWLOC.unknown_finding(wanted) };
     let present = if has { "installed" } else { "not installed" };
     HWLOC
-        .found(well_if(has || !machine.is_numa(), CheckVerdict::Note), present, wanted)
-        .mended_by("apt install libhwloc15 || dnf install hwloc-libs")
+        .finding(well_if(has || !machine.is_numa(), CheckVerdict::Note), present, wanted)
+        .with_repair_command("apt install libhwloc15 || dnf install hwloc-libs")
 }
 
 fn virtual_machine(machine: &MachineFacts) -> CheckFinding {
     let wanted = "either; in a guest, look at the host too";
     match machine.is_guest {
         Some(is_guest) => {
-            VIRTUAL_MACHINE.found(CheckVerdict::Well, if is_guest { "yes" } else { "no" }, wanted)
+            VIRTUAL_MACHINE.finding(CheckVerdict::Well, if is_guest { "yes" } else { "no" }, wanted)
         }
-        None => VIRTUAL_MACHINE.unseen(wanted),
+        None => VIRTUAL_MACHINE.unknown_finding(wanted),
     }
 }
 

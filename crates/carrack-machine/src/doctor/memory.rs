@@ -78,14 +78,20 @@ pub(super) struct MemoryFacts {
 
 pub(super) fn read(files: &SysFiles) -> MemoryFacts {
     MemoryFacts {
-        memlock_bytes: files.text("proc/self/limits").and_then(|text| soft_limit(&text, "Max locked memory")),
-        may_lock_all: files.text("proc/self/status").and_then(|text| has_capability(&text, CAP_IPC_LOCK)),
-        has_cgroups: files.text("proc/self/cgroup").is_some(),
+        memlock_bytes: files
+            .read_text("proc/self/limits")
+            .and_then(|text| soft_limit(&text, "Max locked memory")),
+        may_lock_all: files
+            .read_text("proc/self/status")
+            .and_then(|text| has_capability(&text, CAP_IPC_LOCK)),
+        has_cgroups: files.read_text("proc/self/cgroup").is_some(),
         memory_limit: MemoryLimit::of_cgroups(files),
-        transparent: files.text("sys/kernel/mm/transparent_hugepage/enabled").and_then(|text| chosen(&text)),
-        free_huge_pages: files.value("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages"),
-        numa_balancing: files.value("proc/sys/kernel/numa_balancing"),
-        zone_reclaim: files.value("proc/sys/vm/zone_reclaim_mode"),
+        transparent: files
+            .read_text("sys/kernel/mm/transparent_hugepage/enabled")
+            .and_then(|text| bracketed_word(&text)),
+        free_huge_pages: files.read_value("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages"),
+        numa_balancing: files.read_value("proc/sys/kernel/numa_balancing"),
+        zone_reclaim: files.read_value("proc/sys/vm/zone_reclaim_mode"),
     }
 }
 
@@ -105,12 +111,12 @@ fn has_capability(text: &str, bit: u32) -> Option<bool> {
 }
 
 /// "always [madvise] never"
-fn chosen(text: &str) -> Option<String> {
+fn bracketed_word(text: &str) -> Option<String> {
     let word = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))?;
     Some(word.to_string())
 }
 
-pub(super) fn judge(
+pub(super) fn evaluate(
     facts: &MemoryFacts,
     machine: &MachineFacts,
     purpose: &DoctorTransferParameters,
@@ -118,7 +124,7 @@ pub(super) fn judge(
     vec![
         memlock(facts, purpose.pool_bytes),
         memory_limit(facts, purpose.pool_bytes),
-        transparent(facts, purpose.pool_bytes),
+        transparent_huge_pages(facts, purpose.pool_bytes),
         huge_pages(facts, purpose.pool_bytes),
         numa_balancing(facts, machine),
         zone_reclaim(facts, machine),
@@ -127,7 +133,7 @@ pub(super) fn judge(
 
 fn memlock(facts: &MemoryFacts, pool_bytes: u64) -> CheckFinding {
     let wanted = format!("{pool_bytes} bytes or more");
-    let Some(bytes) = facts.memlock_bytes else { return MEMLOCK.unseen(wanted) };
+    let Some(bytes) = facts.memlock_bytes else { return MEMLOCK.unknown_finding(wanted) };
     let is_free = facts.may_lock_all == Some(true);
     let present = match bytes {
         u64::MAX => "unlimited".to_string(),
@@ -137,8 +143,8 @@ fn memlock(facts: &MemoryFacts, pool_bytes: u64) -> CheckFinding {
     // limits.conf is read at login.
     let command = "echo '* - memlock unlimited' >/etc/security/limits.d/carrack.conf; then log in again";
     MEMLOCK
-        .found(well_if(is_free || bytes >= pool_bytes, CheckVerdict::Improve), present, wanted)
-        .mended_by(command)
+        .finding(well_if(is_free || bytes >= pool_bytes, CheckVerdict::Improve), present, wanted)
+        .with_repair_command(command)
 }
 
 /// A local copy has two buffers, which get a quarter of the free memory.
@@ -146,13 +152,13 @@ fn memory_limit(facts: &MemoryFacts, pool_bytes: u64) -> CheckFinding {
     let wanted_bytes = pool_bytes.saturating_mul(8);
     let wanted = format!("no limit, or {wanted_bytes} bytes free");
     match &facts.memory_limit {
-        None if !facts.has_cgroups => MEMORY_LIMIT.unseen(wanted),
-        None => MEMORY_LIMIT.found(CheckVerdict::Well, "no limit", wanted),
+        None if !facts.has_cgroups => MEMORY_LIMIT.unknown_finding(wanted),
+        None => MEMORY_LIMIT.finding(CheckVerdict::Well, "no limit", wanted),
         Some(MemoryLimit { origin, limit_bytes, free_bytes }) => {
             let present = format!("{origin} is {limit_bytes} bytes, of which {free_bytes} are free");
             let command = "raise the limit of the container, or of the job";
             let verdict = well_if(*free_bytes >= wanted_bytes, CheckVerdict::Note);
-            MEMORY_LIMIT.found(verdict, present, wanted).mended_by(command)
+            MEMORY_LIMIT.finding(verdict, present, wanted).with_repair_command(command)
         }
     }
 }
@@ -161,40 +167,40 @@ fn has_enough_huge_pages(facts: &MemoryFacts, pool_bytes: u64) -> bool {
     facts.free_huge_pages.is_some_and(|free| free.saturating_mul(HUGE_PAGE_BYTES) >= pool_bytes)
 }
 
-fn transparent(facts: &MemoryFacts, pool_bytes: u64) -> CheckFinding {
+fn transparent_huge_pages(facts: &MemoryFacts, pool_bytes: u64) -> CheckFinding {
     let wanted = "madvise or always";
-    let Some(present) = &facts.transparent else { return TRANSPARENT_HUGE_PAGES.unseen(wanted) };
+    let Some(present) = &facts.transparent else { return TRANSPARENT_HUGE_PAGES.unknown_finding(wanted) };
     let is_well = present != "never" || has_enough_huge_pages(facts, pool_bytes);
     TRANSPARENT_HUGE_PAGES
-        .found(well_if(is_well, CheckVerdict::Improve), present, wanted)
-        .mended_by("echo madvise >/sys/kernel/mm/transparent_hugepage/enabled")
+        .finding(well_if(is_well, CheckVerdict::Improve), present, wanted)
+        .with_repair_command("echo madvise >/sys/kernel/mm/transparent_hugepage/enabled")
 }
 
 fn huge_pages(facts: &MemoryFacts, pool_bytes: u64) -> CheckFinding {
     let count = pool_bytes.div_ceil(HUGE_PAGE_BYTES);
     let wanted = format!("{count} of 2 MiB, or transparent ones");
-    let Some(free) = facts.free_huge_pages else { return HUGE_PAGES.unseen(wanted) };
+    let Some(free) = facts.free_huge_pages else { return HUGE_PAGES.unknown_finding(wanted) };
     let is_well = facts.transparent.as_deref() != Some("never") || free >= count;
     HUGE_PAGES
-        .found(well_if(is_well, CheckVerdict::Note), format!("{free} of 2 MiB free"), wanted)
-        .mended_by(format!("sysctl -w vm.nr_hugepages={count}"))
+        .finding(well_if(is_well, CheckVerdict::Note), format!("{free} of 2 MiB free"), wanted)
+        .with_repair_command(format!("sysctl -w vm.nr_hugepages={count}"))
 }
 
 fn numa_balancing(facts: &MemoryFacts, machine: &MachineFacts) -> CheckFinding {
     let wanted = "0 where transfers are bound to nodes";
-    let Some(present) = facts.numa_balancing else { return NUMA_BALANCING.unseen(wanted) };
+    let Some(present) = facts.numa_balancing else { return NUMA_BALANCING.unknown_finding(wanted) };
     let is_well = present == 0 || !machine.is_numa();
     NUMA_BALANCING
-        .found(well_if(is_well, CheckVerdict::Note), present.to_string(), wanted)
-        .mended_by("sysctl -w kernel.numa_balancing=0")
+        .finding(well_if(is_well, CheckVerdict::Note), present.to_string(), wanted)
+        .with_repair_command("sysctl -w kernel.numa_balancing=0")
 }
 
 fn zone_reclaim(facts: &MemoryFacts, machine: &MachineFacts) -> CheckFinding {
-    let Some(present) = facts.zone_reclaim else { return ZONE_RECLAIM.unseen("0") };
+    let Some(present) = facts.zone_reclaim else { return ZONE_RECLAIM.unknown_finding("0") };
     let is_well = present == 0 || !machine.is_numa();
     ZONE_RECLAIM
-        .found(well_if(is_well, CheckVerdict::Improve), present.to_string(), "0")
-        .mended_by("sysctl -w vm.zone_reclaim_mode=0")
+        .finding(well_if(is_well, CheckVerdict::Improve), present.to_string(), "0")
+        .with_repair_command("sysctl -w vm.zone_reclaim_mode=0")
 }
 
 #[cfg(test)]
@@ -215,8 +221,8 @@ mod tests {
         assert_eq!(has_capability("Name:\tx\nCapEff:\t0000000000004000\n", CAP_IPC_LOCK), Some(true));
         assert_eq!(has_capability("CapEff:\t0000000000000000\n", CAP_IPC_LOCK), Some(false));
         assert_eq!(has_capability("", CAP_IPC_LOCK), None);
-        assert_eq!(chosen("always [madvise] never").as_deref(), Some("madvise"));
-        assert_eq!(chosen("always"), None);
+        assert_eq!(bracketed_word("always [madvise] never").as_deref(), Some("madvise"));
+        assert_eq!(bracketed_word("always"), None);
     }
 
     #[test]
@@ -264,7 +270,8 @@ mod tests {
                 free_huge_pages: Some(free),
                 ..MemoryFacts::default()
             };
-            let found = [transparent(&facts, POOL_BYTES).verdict, huge_pages(&facts, POOL_BYTES).verdict];
+            let found =
+                [transparent_huge_pages(&facts, POOL_BYTES).verdict, huge_pages(&facts, POOL_BYTES).verdict];
             assert_eq!(found, verdicts, "{mode} {free}");
         }
     }

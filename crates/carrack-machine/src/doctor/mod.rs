@@ -68,7 +68,7 @@ pub fn checks() -> impl Iterator<Item = &'static MachineCheck> {
 }
 
 /// Runs all checks.
-pub fn examine(
+pub fn run_checks(
     files: &SysFiles,
     probes: &KernelProbes,
     purpose: &DoctorTransferParameters,
@@ -76,13 +76,13 @@ pub fn examine(
     let machine = MachineFacts::read(files);
     let nics = nics::read(files, probes);
     [
-        network::judge(&network::read(files), &nics, purpose),
-        nics::judge(&nics, &machine),
-        cpu::judge(&cpu::read(files, probes), &nics, &machine),
-        memory::judge(&memory::read(files), &machine, purpose),
-        storage::judge(&storage::read(files), &nics, &machine, purpose),
-        clock::judge(&clock::read(files, probes), &machine),
-        kernel_limits::judge(&kernel_limits::read(files, probes), &machine),
+        network::evaluate(&network::read(files), &nics, purpose),
+        nics::evaluate(&nics, &machine),
+        cpu::evaluate(&cpu::read(files, probes), &nics, &machine),
+        memory::evaluate(&memory::read(files), &machine, purpose),
+        storage::evaluate(&storage::read(files), &nics, &machine, purpose),
+        clock::evaluate(&clock::read(files, probes), &machine),
+        kernel_limits::evaluate(&kernel_limits::read(files, probes), &machine),
     ]
     .concat()
 }
@@ -101,15 +101,15 @@ struct MachineFacts {
 impl MachineFacts {
     /// Reads the facts.
     fn read(files: &SysFiles) -> MachineFacts {
-        let nodes: crate::NodeSet = files.value("sys/devices/system/node/online").unwrap_or_default();
+        let nodes: crate::NodeSet = files.read_value("sys/devices/system/node/online").unwrap_or_default();
         let nodes = nodes.iter().map(|node| {
-            let cpus = files.value(&format!("sys/devices/system/node/node{node}/cpulist"));
+            let cpus = files.read_value(&format!("sys/devices/system/node/node{node}/cpulist"));
             (node, cpus.unwrap_or_default())
         });
         MachineFacts {
             nodes: nodes.collect(),
-            online: files.value("sys/devices/system/cpu/online").unwrap_or_default(),
-            is_guest: files.text("proc/cpuinfo").and_then(|text| is_guest(&text)),
+            online: files.read_value("sys/devices/system/cpu/online").unwrap_or_default(),
+            is_guest: files.read_text("proc/cpuinfo").and_then(|text| is_guest(&text)),
         }
     }
 

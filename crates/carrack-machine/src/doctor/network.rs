@@ -109,31 +109,31 @@ pub(super) struct KernelNetworkSettings {
 
 pub(super) fn read(files: &SysFiles) -> KernelNetworkSettings {
     KernelNetworkSettings {
-        tcp_rmem: files.text("proc/sys/net/ipv4/tcp_rmem"),
-        tcp_wmem: files.text("proc/sys/net/ipv4/tcp_wmem"),
-        rmem_max: files.value("proc/sys/net/core/rmem_max"),
-        wmem_max: files.value("proc/sys/net/core/wmem_max"),
-        optmem_max: files.value("proc/sys/net/core/optmem_max"),
-        congestion_control: files.text("proc/sys/net/ipv4/tcp_congestion_control"),
-        available: files.text("proc/sys/net/ipv4/tcp_available_congestion_control"),
-        mtu_probing: files.value("proc/sys/net/ipv4/tcp_mtu_probing"),
-        default_qdisc: files.text("proc/sys/net/core/default_qdisc"),
+        tcp_rmem: files.read_text("proc/sys/net/ipv4/tcp_rmem"),
+        tcp_wmem: files.read_text("proc/sys/net/ipv4/tcp_wmem"),
+        rmem_max: files.read_value("proc/sys/net/core/rmem_max"),
+        wmem_max: files.read_value("proc/sys/net/core/wmem_max"),
+        optmem_max: files.read_value("proc/sys/net/core/optmem_max"),
+        congestion_control: files.read_text("proc/sys/net/ipv4/tcp_congestion_control"),
+        available: files.read_text("proc/sys/net/ipv4/tcp_available_congestion_control"),
+        mtu_probing: files.read_value("proc/sys/net/ipv4/tcp_mtu_probing"),
+        default_qdisc: files.read_text("proc/sys/net/core/default_qdisc"),
     }
 }
 
-pub(super) fn judge(
+pub(super) fn evaluate(
     facts: &KernelNetworkSettings,
     nics: &[HardwareNic],
     purpose: &DoctorTransferParameters,
 ) -> Vec<CheckFinding> {
-    let buffers = buffers(nics, purpose);
+    let buffers = required_tcp_buffers(nics, purpose);
     let wanted = format!("{} or more, for {}", buffers.bytes, buffers.path);
     vec![
         tcp_buffer(&TCP_RMEM, facts.tcp_rmem.as_deref(), &buffers),
         tcp_buffer(&TCP_WMEM, facts.tcp_wmem.as_deref(), &buffers),
-        limit(&RMEM_MAX, facts.rmem_max, buffers.bytes, &wanted),
-        limit(&WMEM_MAX, facts.wmem_max, buffers.bytes, &wanted),
-        limit(&OPTMEM_MAX, facts.optmem_max, OPTMEM_BYTES, &format!("{OPTMEM_BYTES} or more")),
+        core_sysctl_limit(&RMEM_MAX, facts.rmem_max, buffers.bytes, &wanted),
+        core_sysctl_limit(&WMEM_MAX, facts.wmem_max, buffers.bytes, &wanted),
+        core_sysctl_limit(&OPTMEM_MAX, facts.optmem_max, OPTMEM_BYTES, &format!("{OPTMEM_BYTES} or more")),
         congestion_control(facts),
         mtu_probing(facts.mtu_probing, nics),
         default_qdisc(facts.default_qdisc.as_deref()),
@@ -147,7 +147,7 @@ struct RequiredTcpBuffers {
 }
 
 /// Bandwidth × delay of the machine's path, within the kernel's limits.
-fn buffers(nics: &[HardwareNic], purpose: &DoctorTransferParameters) -> RequiredTcpBuffers {
+fn required_tcp_buffers(nics: &[HardwareNic], purpose: &DoctorTransferParameters) -> RequiredTcpBuffers {
     let fastest = nics.iter().filter_map(|nic| nic.speed_mbits).max();
     let (speed_mbits, assumed) = match purpose.speed_mbits.or(fastest) {
         Some(speed_mbits) => (speed_mbits, ""),
@@ -168,19 +168,26 @@ fn tcp_buffer(
     let wanted = format!("{bytes} or more as the last of three, for {path}");
     let words: Vec<&str> = present.unwrap_or_default().split_whitespace().collect();
     let (&[least, default, greatest], Some(present)) = (&words[..], present) else {
-        return check.unseen(wanted);
+        return check.unknown_finding(wanted);
     };
-    let Ok(greatest) = greatest.parse::<u64>() else { return check.unseen(wanted) };
+    let Ok(greatest) = greatest.parse::<u64>() else { return check.unknown_finding(wanted) };
     let verdict = well_if(greatest >= *bytes, CheckVerdict::Improve);
     let command = format!("sysctl -w net.ipv4.{}='{least} {default} {bytes}'", check.name);
-    check.found(verdict, present.split_whitespace().collect::<Vec<_>>().join(" "), wanted).mended_by(command)
+    check
+        .finding(verdict, present.split_whitespace().collect::<Vec<_>>().join(" "), wanted)
+        .with_repair_command(command)
 }
 
-fn limit(check: &'static MachineCheck, present: Option<u64>, bytes: u64, wanted: &str) -> CheckFinding {
-    let Some(present) = present else { return check.unseen(wanted) };
+fn core_sysctl_limit(
+    check: &'static MachineCheck,
+    present: Option<u64>,
+    bytes: u64,
+    wanted: &str,
+) -> CheckFinding {
+    let Some(present) = present else { return check.unknown_finding(wanted) };
     let verdict = well_if(present >= bytes, CheckVerdict::Note);
     let command = format!("sysctl -w net.core.{}={bytes}", check.name);
-    check.found(verdict, present.to_string(), wanted).mended_by(command)
+    check.finding(verdict, present.to_string(), wanted).with_repair_command(command)
 }
 
 fn recovers_fast(congestion_control: &str) -> bool {
@@ -189,7 +196,7 @@ fn recovers_fast(congestion_control: &str) -> bool {
 
 fn congestion_control(facts: &KernelNetworkSettings) -> CheckFinding {
     let wanted = "cubic or bbr";
-    let Some(present) = &facts.congestion_control else { return CONGESTION_CONTROL.unseen(wanted) };
+    let Some(present) = &facts.congestion_control else { return CONGESTION_CONTROL.unknown_finding(wanted) };
     let verdict = well_if(recovers_fast(present), CheckVerdict::Improve);
     let available = facts.available.as_deref().unwrap_or_default();
     let shown =
@@ -198,23 +205,25 @@ fn congestion_control(facts: &KernelNetworkSettings) -> CheckFinding {
         Some(name) => format!("sysctl -w net.ipv4.tcp_congestion_control={name}"),
         None => "modprobe tcp_cubic && sysctl -w net.ipv4.tcp_congestion_control=cubic".into(),
     };
-    CONGESTION_CONTROL.found(verdict, shown, wanted).mended_by(command)
+    CONGESTION_CONTROL.finding(verdict, shown, wanted).with_repair_command(command)
 }
 
 /// Frames of usual size pass everywhere.
 fn mtu_probing(present: Option<u32>, nics: &[HardwareNic]) -> CheckFinding {
     let has_jumbo = nics.iter().any(|nic| nic.mtu.is_some_and(|mtu| mtu >= JUMBO_MTU));
     let wanted = if has_jumbo { "1" } else { "1 where an MTU above 1500 is used" };
-    let Some(present) = present else { return MTU_PROBING.unseen(wanted) };
+    let Some(present) = present else { return MTU_PROBING.unknown_finding(wanted) };
     let verdict = well_if(present > 0 || !has_jumbo, CheckVerdict::Improve);
-    MTU_PROBING.found(verdict, present.to_string(), wanted).mended_by("sysctl -w net.ipv4.tcp_mtu_probing=1")
+    MTU_PROBING
+        .finding(verdict, present.to_string(), wanted)
+        .with_repair_command("sysctl -w net.ipv4.tcp_mtu_probing=1")
 }
 
 fn default_qdisc(present: Option<&str>) -> CheckFinding {
-    let Some(present) = present else { return DEFAULT_QDISC.unseen("fq") };
+    let Some(present) = present else { return DEFAULT_QDISC.unknown_finding("fq") };
     // Another check judges the current discipline of each interface.
     let verdict = well_if(present == "fq", CheckVerdict::Note);
-    DEFAULT_QDISC.found(verdict, present, "fq").mended_by("sysctl -w net.core.default_qdisc=fq")
+    DEFAULT_QDISC.finding(verdict, present, "fq").with_repair_command("sysctl -w net.core.default_qdisc=fq")
 }
 
 #[cfg(test)]
@@ -241,7 +250,7 @@ mod tests {
             (vec![slow.clone()], 1, None, BUFFER_BYTES_MIN),
             (vec![nic(Some(400_000), 1500)], 100, None, BUFFER_BYTES_MAX),
         ] {
-            let buffers = buffers(&nics, &purpose(rtt_ms, speed));
+            let buffers = required_tcp_buffers(&nics, &purpose(rtt_ms, speed));
             assert_eq!(buffers.bytes, bytes, "{nics:?}");
             let is_known = speed.is_some() || nics.iter().any(|nic| nic.speed_mbits.is_some());
             assert_eq!(buffers.path.starts_with("assumed "), !is_known, "{nics:?}");
@@ -303,7 +312,7 @@ mod tests {
 
     #[test]
     fn nothing_seen_is_nothing_said() {
-        let findings = judge(&KernelNetworkSettings::default(), &[], &purpose(100, None));
+        let findings = evaluate(&KernelNetworkSettings::default(), &[], &purpose(100, None));
         assert_eq!(findings.len(), CHECKS.len());
         assert!(
             findings

@@ -113,22 +113,23 @@ pub(super) struct HardwareNic {
 }
 
 pub(super) fn read(files: &SysFiles, probes: &KernelProbes) -> Vec<HardwareNic> {
-    let names = files.names("sys/class/net").unwrap_or_default();
+    let names = files.list_directory("sys/class/net").unwrap_or_default();
     names
         .iter()
         .filter(|name| is_physical_and_up(files, name))
-        .map(|name| read_one(files, probes, name))
+        .map(|name| read_nic(files, probes, name))
         .collect()
 }
 
 fn is_physical_and_up(files: &SysFiles, name: &str) -> bool {
-    let is_of_type = files.value(&at(name, "type")).is_none_or(|kind: u32| LINK_TYPES.contains(&kind));
-    files.exists(&at(name, "device")) && is_of_type && is_up(files, name)
+    let is_of_type =
+        files.read_value(&sysfs_path(name, "type")).is_none_or(|kind: u32| LINK_TYPES.contains(&kind));
+    files.exists(&sysfs_path(name, "device")) && is_of_type && is_up(files, name)
 }
 
 /// Some drivers don't report the carrier.
 fn is_up(files: &SysFiles, name: &str) -> bool {
-    match files.text(&at(name, "operstate")).as_deref() {
+    match files.read_text(&sysfs_path(name, "operstate")).as_deref() {
         Some("up") => true,
         Some("unknown") | None => flags(files, name).is_some_and(|flags| flags & UP != 0),
         Some(_) => false,
@@ -136,23 +137,23 @@ fn is_up(files: &SysFiles, name: &str) -> bool {
 }
 
 fn flags(files: &SysFiles, name: &str) -> Option<u32> {
-    u32::from_str_radix(files.text(&at(name, "flags"))?.strip_prefix("0x")?, 16).ok()
+    u32::from_str_radix(files.read_text(&sysfs_path(name, "flags"))?.strip_prefix("0x")?, 16).ok()
 }
 
-fn at(name: &str, file: &str) -> String {
+fn sysfs_path(name: &str, file: &str) -> String {
     format!("sys/class/net/{name}/{file}")
 }
 
-fn read_one(files: &SysFiles, probes: &KernelProbes, name: &str) -> HardwareNic {
-    let function = nic::pci_function(files, &at(name, "device"));
+fn read_nic(files: &SysFiles, probes: &KernelProbes, name: &str) -> HardwareNic {
+    let function = nic::pci_function(files, &sysfs_path(name, "device"));
     let (qdisc, is_multi_queue) = qdisc_of(probes, name);
     HardwareNic {
         name: name.to_string(),
-        node: function.as_ref().and_then(|function| files.value(&format!("{function}/numa_node"))),
+        node: function.as_ref().and_then(|function| files.read_value(&format!("{function}/numa_node"))),
         // -1 or an error if the driver does not know the speed.
-        speed_mbits: files.value(&at(name, "speed")).filter(|&speed| speed > 0),
-        mtu: files.value(&at(name, "mtu")),
-        is_half_duplex: files.text(&at(name, "duplex")).is_some_and(|duplex| duplex == "half"),
+        speed_mbits: files.read_value(&sysfs_path(name, "speed")).filter(|&speed| speed > 0),
+        mtu: files.read_value(&sysfs_path(name, "mtu")),
+        is_half_duplex: files.read_text(&sysfs_path(name, "duplex")).is_some_and(|duplex| duplex == "half"),
         pci_link: function.and_then(|function| pci_link(files, &function)),
         qdisc,
         is_multi_queue,
@@ -163,8 +164,8 @@ fn read_one(files: &SysFiles, probes: &KernelProbes, name: &str) -> HardwareNic 
 
 fn pci_link(files: &SysFiles, function: &str) -> Option<(String, String)> {
     let [current, max] = ["current", "max"].map(|which| {
-        let speed = files.text(&format!("{function}/{which}_link_speed"))?;
-        let width: u32 = files.value(&format!("{function}/{which}_link_width"))?;
+        let speed = files.read_text(&format!("{function}/{which}_link_speed"))?;
+        let width: u32 = files.read_value(&format!("{function}/{which}_link_width"))?;
         // Emulated links have no lanes.
         let is_known = speed.starts_with(|first: char| first.is_ascii_digit()) && (1..=32).contains(&width);
         is_known.then(|| format!("{speed} x{width}"))
@@ -185,57 +186,59 @@ fn qdisc_of(probes: &KernelProbes, name: &str) -> (Option<BTreeSet<String>>, boo
     ((!found.is_empty()).then_some(found), is_multi_queue)
 }
 
-pub(super) fn judge(nics: &[HardwareNic], machine: &MachineFacts) -> Vec<CheckFinding> {
+pub(super) fn evaluate(nics: &[HardwareNic], machine: &MachineFacts) -> Vec<CheckFinding> {
     if nics.is_empty() {
         let wanted = "a network interface with a device that is up";
-        return CHECKS.iter().map(|check| check.unseen(wanted)).collect();
+        return CHECKS.iter().map(|check| check.unknown_finding(wanted)).collect();
     }
-    nics.iter().flat_map(|nic| judge_one(nic, machine)).collect()
+    nics.iter().flat_map(|nic| evaluate_nic(nic, machine)).collect()
 }
 
-fn judge_one(nic: &HardwareNic, machine: &MachineFacts) -> Vec<CheckFinding> {
+fn evaluate_nic(nic: &HardwareNic, machine: &MachineFacts) -> Vec<CheckFinding> {
     let findings = [
         link_speed(nic),
-        pci_link_of(nic),
+        pci_link_finding(nic),
         mtu(nic),
         qdisc(nic),
         ring(nic),
         irq_spread(nic, machine),
         irq_node(nic, machine),
     ];
-    findings.map(|finding| finding.of(&nic.name)).into()
+    findings.map(|finding| finding.with_subject(&nic.name)).into()
 }
 
 fn link_speed(nic: &HardwareNic) -> CheckFinding {
     let wanted = "what the link can do, full duplex";
-    let Some(speed) = nic.speed_mbits else { return LINK_SPEED.unseen(wanted) };
+    let Some(speed) = nic.speed_mbits else { return LINK_SPEED.unknown_finding(wanted) };
     let duplex = if nic.is_half_duplex { "half" } else { "full" };
     LINK_SPEED
-        .found(
+        .finding(
             well_if(!nic.is_half_duplex, CheckVerdict::Improve),
             format!("{speed} Mbit/s, {duplex} duplex"),
             wanted,
         )
-        .mended_by(format!("ethtool -s {} autoneg on", nic.name))
+        .with_repair_command(format!("ethtool -s {} autoneg on", nic.name))
 }
 
 /// No command: the remedy is another slot, or the firmware's settings.
-fn pci_link_of(nic: &HardwareNic) -> CheckFinding {
+fn pci_link_finding(nic: &HardwareNic) -> CheckFinding {
     match &nic.pci_link {
-        Some((present, most)) => PCI_LINK.found(well_if(present == most, CheckVerdict::Note), present, most),
-        None => PCI_LINK.unseen("what the interface is made for"),
+        Some((present, most)) => {
+            PCI_LINK.finding(well_if(present == most, CheckVerdict::Note), present, most)
+        }
+        None => PCI_LINK.unknown_finding("what the interface is made for"),
     }
 }
 
 fn mtu(nic: &HardwareNic) -> CheckFinding {
     let wanted = format!("{JUMBO_MTU} or more, where the whole path takes it");
-    let Some(present) = nic.mtu else { return MTU.unseen(wanted) };
-    MTU.found(well_if(present >= JUMBO_MTU, CheckVerdict::Note), present.to_string(), wanted)
-        .mended_by(format!("ip link set dev {} mtu {JUMBO_MTU}", nic.name))
+    let Some(present) = nic.mtu else { return MTU.unknown_finding(wanted) };
+    MTU.finding(well_if(present >= JUMBO_MTU, CheckVerdict::Note), present.to_string(), wanted)
+        .with_repair_command(format!("ip link set dev {} mtu {JUMBO_MTU}", nic.name))
 }
 
 fn qdisc(nic: &HardwareNic) -> CheckFinding {
-    let Some(kinds) = &nic.qdisc else { return QDISC.unseen("fq") };
+    let Some(kinds) = &nic.qdisc else { return QDISC.unknown_finding("fq") };
     let is_pacing = kinds.iter().all(|kind| PACING.contains(&&**kind));
     let present = kinds.iter().cloned().collect::<Vec<_>>().join(", ");
     let present = if nic.is_multi_queue { format!("{present} for each queue") } else { present };
@@ -244,18 +247,20 @@ fn qdisc(nic: &HardwareNic) -> CheckFinding {
     } else {
         format!("tc qdisc replace dev {} root fq", nic.name)
     };
-    QDISC.found(well_if(is_pacing, CheckVerdict::Improve), present, "fq").mended_by(command)
+    QDISC.finding(well_if(is_pacing, CheckVerdict::Improve), present, "fq").with_repair_command(command)
 }
 
 fn ring(nic: &HardwareNic) -> CheckFinding {
-    let Some(ring) = nic.ring.filter(|ring| ring.rx_max > 0) else { return RING.unseen("the most it takes") };
+    let Some(ring) = nic.ring.filter(|ring| ring.rx_max > 0) else {
+        return RING.unknown_finding("the most it takes");
+    };
     let wanted = ring.rx_max.min(RING_MAX);
-    RING.found(well_if(ring.rx >= wanted, CheckVerdict::Note), ring.rx.to_string(), wanted.to_string())
-        .mended_by(format!("ethtool -G {} rx {wanted}", nic.name))
+    RING.finding(well_if(ring.rx >= wanted, CheckVerdict::Note), ring.rx.to_string(), wanted.to_string())
+        .with_repair_command(format!("ethtool -G {} rx {wanted}", nic.name))
 }
 
 /// Number of CPUs that the interrupts should use: those of the interface's node, at most one for each queue.
-fn seat_count(nic: &HardwareNic, machine: &MachineFacts) -> usize {
+fn irq_cpu_count(nic: &HardwareNic, machine: &MachineFacts) -> usize {
     nic.queues.len().min(cpus_for(nic, machine).len())
 }
 
@@ -266,7 +271,7 @@ pub(super) fn cpus_for<'a>(nic: &HardwareNic, machine: &'a MachineFacts) -> &'a 
 }
 
 /// Interrupts of each CPU; `None` if an affinity has several CPUs, as the kernel then may use any.
-fn load(nic: &HardwareNic) -> Option<BTreeMap<u32, usize>> {
+fn irq_count_by_cpu(nic: &HardwareNic) -> Option<BTreeMap<u32, usize>> {
     let mut load = BTreeMap::new();
     for queue in &nic.queues {
         let only = queue.cpus().first().filter(|_| queue.cpus().len() == 1)?;
@@ -277,17 +282,19 @@ fn load(nic: &HardwareNic) -> Option<BTreeMap<u32, usize>> {
 
 /// Half of the possible CPUs suffices: drivers leave some queues idle.
 pub(super) fn irq_spread(nic: &HardwareNic, machine: &MachineFacts) -> CheckFinding {
-    let seats = seat_count(nic, machine);
+    let seats = irq_cpu_count(nic, machine);
     let wanted = "a CPU of its own for each queue, as far as there are";
-    let Some(load) = load(nic).filter(|_| seats > 0) else { return IRQ_SPREAD.unseen(wanted) };
+    let Some(load) = irq_count_by_cpu(nic).filter(|_| seats > 0) else {
+        return IRQ_SPREAD.unknown_finding(wanted);
+    };
     let is_spread = seats < 2 || (load.len() > 1 && load.len() * 2 >= seats);
     let cpus: CpuSet = load.keys().copied().collect();
     let words = if load.len() == 1 { "CPU" } else { "CPUs" };
     let present = format!("{} on {words} {cpus}", queue_count(nic.queues.len()));
     let wanted = format!("{} on {seats} or nearly as many CPUs", queue_count(nic.queues.len()));
     IRQ_SPREAD
-        .found(well_if(is_spread, CheckVerdict::Improve), present, wanted)
-        .mended_by(super::repair::COMMAND)
+        .finding(well_if(is_spread, CheckVerdict::Improve), present, wanted)
+        .with_repair_command(super::repair::COMMAND)
 }
 
 fn queue_count(count: usize) -> String {
@@ -296,21 +303,21 @@ fn queue_count(count: usize) -> String {
 
 pub(super) fn irq_node(nic: &HardwareNic, machine: &MachineFacts) -> CheckFinding {
     if !machine.is_numa() && !machine.nodes.is_empty() {
-        return IRQ_NODE.found(CheckVerdict::Well, "one node", "CPUs of the interface's node");
+        return IRQ_NODE.finding(CheckVerdict::Well, "one node", "CPUs of the interface's node");
     }
     let near =
         nic.node.and_then(|node| Some((node, machine.cpus_of(node)?))).filter(|(_, cpus)| !cpus.is_empty());
-    let (Some((node, near)), Some(load)) = (near, load(nic)) else {
-        return IRQ_NODE.unseen("CPUs of the interface's node");
+    let (Some((node, near)), Some(load)) = (near, irq_count_by_cpu(nic)) else {
+        return IRQ_NODE.unknown_finding("CPUs of the interface's node");
     };
     let far: CpuSet = load.keys().copied().filter(|&cpu| !near.contains(cpu)).collect();
     let far_count: usize = far.iter().filter_map(|cpu| load.get(&cpu)).sum();
     let wanted = format!("CPUs of node {node}: {near}");
     if far.is_empty() {
-        return IRQ_NODE.found(CheckVerdict::Well, format!("all on node {node}"), wanted);
+        return IRQ_NODE.finding(CheckVerdict::Well, format!("all on node {node}"), wanted);
     }
     let present = format!("{} of {} on CPUs {far} of other nodes", far_count, queue_count(nic.queues.len()));
-    IRQ_NODE.found(CheckVerdict::Improve, present, wanted).mended_by(super::repair::COMMAND)
+    IRQ_NODE.finding(CheckVerdict::Improve, present, wanted).with_repair_command(super::repair::COMMAND)
 }
 
 #[cfg(test)]
@@ -411,6 +418,6 @@ mod tests {
         );
         let slow =
             HardwareNic { pci_link: Some(("8.0 GT/s PCIe x8".into(), "16.0 GT/s PCIe x16".into())), ..half };
-        assert_eq!(pci_link_of(&slow).verdict, CheckVerdict::Note);
+        assert_eq!(pci_link_finding(&slow).verdict, CheckVerdict::Note);
     }
 }

@@ -48,14 +48,14 @@ pub struct RingSizes {
 
 impl KernelProbes {
     /// Queries this machine.
-    pub fn here() -> KernelProbes {
+    pub fn of_this_machine() -> KernelProbes {
         KernelProbes {
             is_clock_synchronised: is_clock_synchronised(),
             has_openat2: has_openat2(),
             has_hwloc: Some(has_hwloc()),
             qdiscs: named_qdiscs(),
             stale_zones: CgroupTree::of_this_machine().and_then(|tree| stale_zones(&tree).ok()),
-            rings: rings(),
+            rings: ring_sizes_of_nics(),
         }
     }
 }
@@ -103,14 +103,17 @@ fn named_qdiscs() -> Option<Vec<(String, bool, String)>> {
     Some(named.collect())
 }
 
-fn rings() -> BTreeMap<String, RingSizes> {
+fn ring_sizes_of_nics() -> BTreeMap<String, RingSizes> {
     let Ok(any) = socket(AddressFamily::INET, SocketType::DGRAM, None) else { return BTreeMap::new() };
-    let names = SysFiles::here().names("sys/class/net").unwrap_or_default();
-    names.into_iter().filter_map(|name| Some((name.clone(), ring(any.as_fd(), &name).ok()?))).collect()
+    let names = SysFiles::of_this_machine().list_directory("sys/class/net").unwrap_or_default();
+    names
+        .into_iter()
+        .filter_map(|name| Some((name.clone(), query_ring_sizes(any.as_fd(), &name).ok()?)))
+        .collect()
 }
 
 #[allow(unsafe_code)]
-fn ring(any: BorrowedFd<'_>, name: &str) -> io::Result<RingSizes> {
+fn query_ring_sizes(any: BorrowedFd<'_>, name: &str) -> io::Result<RingSizes> {
     let mut answer = RingParam { command: ETHTOOL_GRINGPARAM, ..RingParam::default() };
     // SAFETY: `ifreq` consists of numbers and a union of numbers and pointers, for which zeros are valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -136,7 +139,7 @@ mod tests {
 
     #[test]
     fn this_machine_answers_or_says_nothing() {
-        let probes = KernelProbes::here();
+        let probes = KernelProbes::of_this_machine();
         assert!(
             probes.rings.values().all(|ring| ring.rx <= ring.rx_max && ring.tx <= ring.tx_max),
             "{probes:?}"
@@ -145,7 +148,7 @@ mod tests {
             assert!(qdiscs.iter().all(|(name, _, kind)| !name.is_empty() && !kind.is_empty()), "{probes:?}");
         }
         let any = socket(AddressFamily::INET, SocketType::DGRAM, None).unwrap();
-        assert!(ring(any.as_fd(), "a-name-that-is-too-long").is_err());
-        assert!(ring(any.as_fd(), "none").is_err());
+        assert!(query_ring_sizes(any.as_fd(), "a-name-that-is-too-long").is_err());
+        assert!(query_ring_sizes(any.as_fd(), "none").is_err());
     }
 }

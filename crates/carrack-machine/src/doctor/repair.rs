@@ -10,7 +10,7 @@ use super::nics::{self, HardwareNic};
 use super::{CheckVerdict, KernelProbes, MachineFacts, cpu};
 use crate::id_set::CpuSet;
 use crate::sys_files::SysFiles;
-use crate::zone::{CgroupTree, repair_zones};
+use crate::zone::{CgroupTree, remove_stale_zones};
 
 /// The command for these repairs.
 pub(super) const COMMAND: &str = "carrack doctor --apply";
@@ -39,10 +39,10 @@ enum DoctorRepairRefusal {
 }
 
 /// Plans the affinities; empty if all are good.
-fn plan(files: &SysFiles, probes: &KernelProbes) -> Result<Vec<IrqMove>, DoctorRepairRefusal> {
+fn plan_irq_moves(files: &SysFiles, probes: &KernelProbes) -> Result<Vec<IrqMove>, DoctorRepairRefusal> {
     let machine = MachineFacts::read(files);
     let nics = nics::read(files, probes);
-    let moves = spread(&nics, &machine, |cpu| is_first_thread(files, cpu));
+    let moves = spread_irqs(&nics, &machine, |cpu| is_first_thread(files, cpu));
     match cpu::has_irqbalance(files) {
         Some(true) if !moves.is_empty() => Err(DoctorRepairRefusal::IrqBalance),
         _ => Ok(moves),
@@ -61,7 +61,7 @@ pub struct DoctorRepairResult {
 /// Sets the planned affinities and removes stale zones in `tree`, if there is one. Returns all attempts;
 /// empty if nothing needed a repair.
 pub fn repair(files: &SysFiles, tree: Option<&CgroupTree>, probes: &KernelProbes) -> Vec<DoctorRepairResult> {
-    let mut repairs = match plan(files, probes) {
+    let mut repairs = match plan_irq_moves(files, probes) {
         Ok(moves) => moves.iter().map(|step| repair_irq(files, step)).collect(),
         Err(refusal) => {
             vec![DoctorRepairResult { what: "interrupts".into(), outcome: Err(refusal.to_string()) }]
@@ -74,11 +74,14 @@ pub fn repair(files: &SysFiles, tree: Option<&CgroupTree>, probes: &KernelProbes
 fn repair_irq(files: &SysFiles, step: &IrqMove) -> DoctorRepairResult {
     let IrqMove { nic, irq, action, from, to } = step;
     let what = format!("interrupt {irq} of {nic} ({action}): from CPU {from} to {to}");
-    DoctorRepairResult { what, outcome: apply(files, step).map_err(|error| words_of(&error)) }
+    DoctorRepairResult {
+        what,
+        outcome: write_irq_affinity(files, step).map_err(|error| irq_error_text(&error)),
+    }
 }
 
 /// Some drivers leave the affinity to the kernel, which then refuses a change.
-fn words_of(error: &io::Error) -> String {
+fn irq_error_text(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EIO) => "the kernel chooses the CPUs of this interrupt by itself".into(),
         _ => error.to_string(),
@@ -86,7 +89,7 @@ fn words_of(error: &io::Error) -> String {
 }
 
 fn repair_stale_zones(tree: &CgroupTree) -> Vec<DoctorRepairResult> {
-    match repair_zones(tree) {
+    match remove_stale_zones(tree) {
         Ok(zones) => {
             let removed = zones.iter().map(|zone| format!("removed: {zone}"));
             removed.map(|what| DoctorRepairResult { what, outcome: Ok(()) }).collect()
@@ -100,13 +103,13 @@ fn repair_stale_zones(tree: &CgroupTree) -> Vec<DoctorRepairResult> {
     }
 }
 
-fn apply(files: &SysFiles, step: &IrqMove) -> io::Result<()> {
+fn write_irq_affinity(files: &SysFiles, step: &IrqMove) -> io::Result<()> {
     files.write(&format!("proc/irq/{}/smp_affinity_list", step.irq), &format!("{}\n", step.to))
 }
 
 /// Assigns the CPUs of an interface's node to the queues of each badly spread interface, in turn: each core
 /// once before any gets a second queue. Interfaces of one node don't start at the same CPU.
-fn spread(
+fn spread_irqs(
     nics: &[HardwareNic],
     machine: &MachineFacts,
     is_first_thread: impl Fn(u32) -> bool,
@@ -114,7 +117,7 @@ fn spread(
     let mut taken: HashMap<Option<u32>, usize> = HashMap::new();
     let mut moves = Vec::new();
     for nic in nics.iter().filter(|nic| is_badly_spread(nic, machine)) {
-        let seats = seats(nic, machine, &is_first_thread);
+        let seats = preferred_irq_cpus(nic, machine, &is_first_thread);
         let next = taken.entry(nic.node).or_default();
         for queue in &nic.queues {
             let to = seats[*next % seats.len()];
@@ -134,7 +137,11 @@ fn is_badly_spread(nic: &HardwareNic, machine: &MachineFacts) -> bool {
 }
 
 /// The CPUs for an interface's queues, best first. Never empty for a badly spread interface.
-fn seats(nic: &HardwareNic, machine: &MachineFacts, is_first_thread: impl Fn(u32) -> bool) -> Vec<u32> {
+fn preferred_irq_cpus(
+    nic: &HardwareNic,
+    machine: &MachineFacts,
+    is_first_thread: impl Fn(u32) -> bool,
+) -> Vec<u32> {
     let near = nics::cpus_for(nic, machine).intersection(&machine.online);
     let cpus = if near.is_empty() { &machine.online } else { &near };
     let (first, second): (Vec<u32>, Vec<u32>) = cpus.iter().partition(|&cpu| is_first_thread(cpu));
@@ -142,7 +149,8 @@ fn seats(nic: &HardwareNic, machine: &MachineFacts, is_first_thread: impl Fn(u32
 }
 
 fn is_first_thread(files: &SysFiles, cpu: u32) -> bool {
-    let siblings = files.value(&format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"));
+    let siblings =
+        files.read_value(&format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"));
     siblings.is_none_or(|siblings: CpuSet| siblings.first() == Some(cpu))
 }
 
@@ -177,7 +185,7 @@ mod tests {
     }
 
     fn planned(nics: &[HardwareNic]) -> Vec<(u32, u32)> {
-        spread(nics, &machine(), |cpu| cpu < 4).iter().map(|step| (step.irq, step.to)).collect()
+        spread_irqs(nics, &machine(), |cpu| cpu < 4).iter().map(|step| (step.irq, step.to)).collect()
     }
 
     #[test]
@@ -208,16 +216,16 @@ mod tests {
     fn a_neglected_machine_is_mended_and_then_well() {
         let tree = test_machines::TestKernelFiles::neglected();
         let files = tree.files();
-        assert_eq!(plan(&files, &KernelProbes::default()), Err(DoctorRepairRefusal::IrqBalance));
+        assert_eq!(plan_irq_moves(&files, &KernelProbes::default()), Err(DoctorRepairRefusal::IrqBalance));
         tree.remove("proc/900/comm");
-        let moves = plan(&files, &KernelProbes::default()).unwrap();
+        let moves = plan_irq_moves(&files, &KernelProbes::default()).unwrap();
         let planned: Vec<_> = moves.iter().map(|step| (step.irq, step.to)).collect();
         assert_eq!(planned, [(101, 2), (102, 3), (103, 6), (104, 7)]);
         let repairs = repair(&files, None, &KernelProbes::default());
         assert!(repairs.len() == 4 && repairs.iter().all(|repair| repair.outcome.is_ok()), "{repairs:?}");
         assert_eq!(repairs[1].what, "interrupt 102 of eth0 (mlx5_comp1@pci:0000:81:00.0): from CPU 0 to 3");
-        assert_eq!(files.text("proc/irq/102/smp_affinity_list").as_deref(), Some("3"));
-        assert_eq!(plan(&files, &KernelProbes::default()), Ok(vec![]));
+        assert_eq!(files.read_text("proc/irq/102/smp_affinity_list").as_deref(), Some("3"));
+        assert_eq!(plan_irq_moves(&files, &KernelProbes::default()), Ok(vec![]));
     }
 
     #[test]
@@ -238,7 +246,7 @@ mod tests {
     fn a_zone_left_behind_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("cgroup/carrack-zone-4000000-1")).unwrap();
-        let zones = CgroupTree::at(&dir.path().join("cgroup"), &dir.path().join("proc"));
+        let zones = CgroupTree::with_roots(&dir.path().join("cgroup"), &dir.path().join("proc"));
         let repairs =
             repair(&test_machines::TestKernelFiles::tuned().files(), Some(&zones), &KernelProbes::default());
         assert!(
@@ -254,7 +262,7 @@ mod tests {
     #[test]
     fn where_nothing_is_seen_nothing_is_planned() {
         for tree in [test_machines::TestKernelFiles::container(), test_machines::TestKernelFiles::tuned()] {
-            assert_eq!(plan(&tree.files(), &KernelProbes::default()), Ok(vec![]));
+            assert_eq!(plan_irq_moves(&tree.files(), &KernelProbes::default()), Ok(vec![]));
         }
     }
 }

@@ -81,12 +81,12 @@ struct MountEntry {
 }
 
 impl MountEntry {
-    fn has(&self, option: &str) -> bool {
+    fn has_option(&self, option: &str) -> bool {
         self.options.contains(option)
     }
 
     /// "rsize=1048576"
-    fn value<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
+    fn option_value<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
         self.options.iter().find_map(|option| option.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
     }
 }
@@ -95,29 +95,32 @@ pub(super) fn read(files: &SysFiles) -> MachineStorageFacts {
     let machine = MachineFacts::read(files);
     let sockets = machine.nodes.iter().filter_map(|(node, cpus)| {
         let cpu = cpus.first()?;
-        let socket = files.value(&format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id"))?;
+        let socket =
+            files.read_value(&format!("sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id"))?;
         Some((*node, socket))
     });
     MachineStorageFacts {
-        mounts: files.text("proc/self/mountinfo").map(|text| text.lines().filter_map(mount).collect()),
-        disks: disks(files),
+        mounts: files
+            .read_text("proc/self/mountinfo")
+            .map(|text| text.lines().filter_map(parse_mount).collect()),
+        disks: disk_nodes(files),
         sockets: sockets.collect(),
     }
 }
 
-fn disks(files: &SysFiles) -> Vec<(String, u32)> {
-    let names = files.names("sys/block").unwrap_or_default();
+fn disk_nodes(files: &SysFiles) -> Vec<(String, u32)> {
+    let names = files.list_directory("sys/block").unwrap_or_default();
     names
         .iter()
         .filter_map(|name| {
             let function = nic::pci_function(files, &format!("sys/block/{name}"))?;
-            Some((name.clone(), files.value(&format!("{function}/numa_node"))?))
+            Some((name.clone(), files.read_value(&format!("{function}/numa_node"))?))
         })
         .collect()
 }
 
 /// `36 35 98:0 /root /point rw,noatime shared:1 - ext3 /dev/root rw,errors=continue`
-fn mount(line: &str) -> Option<MountEntry> {
+fn parse_mount(line: &str) -> Option<MountEntry> {
     let (of_mount, of_system) = line.split_once(" - ")?;
     let mut words = of_mount.split(' ').skip(4);
     let (point, own) = (words.next()?, words.next()?);
@@ -137,25 +140,25 @@ fn unescape(word: &str) -> String {
     escapes.iter().fold(word.to_string(), |word, (escape, character)| word.replace(escape, character))
 }
 
-pub(super) fn judge(
+pub(super) fn evaluate(
     facts: &MachineStorageFacts,
     nics: &[HardwareNic],
     machine: &MachineFacts,
     purpose: &DoctorTransferParameters,
 ) -> Vec<CheckFinding> {
-    let of_paths = purpose.paths.iter().flat_map(|path| judge_path(facts, path));
+    let of_paths = purpose.paths.iter().flat_map(|path| evaluate_path(facts, path));
     std::iter::once(device_nodes(facts, nics, machine)).chain(of_paths).collect()
 }
 
 fn device_nodes(facts: &MachineStorageFacts, nics: &[HardwareNic], machine: &MachineFacts) -> CheckFinding {
     let wanted = "one socket";
     if !machine.is_numa() && !machine.nodes.is_empty() {
-        return DEVICE_NODES.found(CheckVerdict::Well, "one node", wanted);
+        return DEVICE_NODES.finding(CheckVerdict::Well, "one node", wanted);
     }
     let nics = nics.iter().filter_map(|nic| Some((nic.name.clone(), nic.node?)));
     let (nics, disks): (Vec<_>, _) = (nics.collect(), &facts.disks);
     if nics.is_empty() || disks.is_empty() {
-        return DEVICE_NODES.unseen(wanted);
+        return DEVICE_NODES.unknown_finding(wanted);
     }
     let mut sockets = BTreeSet::new();
     let mut by_node: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
@@ -164,29 +167,29 @@ fn device_nodes(facts: &MachineStorageFacts, nics: &[HardwareNic], machine: &Mac
         by_node.entry(*node).or_default().push(name);
     }
     let present = by_node.iter().map(|(node, names)| format!("node {node}: {}", names.join(" ")));
-    DEVICE_NODES.found(
+    DEVICE_NODES.finding(
         well_if(sockets.len() == 1, CheckVerdict::Note),
         present.collect::<Vec<_>>().join("; "),
         wanted,
     )
 }
 
-fn judge_path(facts: &MachineStorageFacts, path: &DoctorPath) -> Vec<CheckFinding> {
+fn evaluate_path(facts: &MachineStorageFacts, path: &DoctorPath) -> Vec<CheckFinding> {
     let real = match &path.real {
         Ok(real) => real,
         Err(why) => {
             let wanted = "a file or directory that this user may look at";
-            return vec![MOUNT.found(CheckVerdict::Broken, why, wanted).of(&path.shown)];
+            return vec![MOUNT.finding(CheckVerdict::Broken, why, wanted).with_subject(&path.shown)];
         }
     };
     let Some(mount) = facts.mounts.as_deref().and_then(|mounts| mount_of(mounts, real)) else {
         return [&MOUNT, &ATIME, &WRITE_MODE]
-            .map(|check| check.unseen("a mount that is seen").of(&path.shown))
+            .map(|check| check.unknown_finding("a mount that is seen").with_subject(&path.shown))
             .into();
     };
     let mut findings = vec![mount_state(mount), atime(mount), write_mode(mount)];
     findings.extend(mount.kind.starts_with("nfs").then(|| nfs(mount)));
-    findings.into_iter().map(|finding| finding.of(&path.shown)).collect()
+    findings.into_iter().map(|finding| finding.with_subject(&path.shown)).collect()
 }
 
 /// The deepest mount above the path; of several on one mount point the last covers the others.
@@ -197,59 +200,60 @@ fn mount_of<'a>(mounts: &'a [MountEntry], path: &Path) -> Option<&'a MountEntry>
 
 fn mount_state(mount: &MountEntry) -> CheckFinding {
     let present = format!("{} from {} at {}", mount.kind, mount.source, mount.point.display());
-    let is_read_only = mount.has("ro");
+    let is_read_only = mount.has_option("ro");
     let present = if is_read_only { format!("{present}, read-only") } else { present };
     MOUNT
-        .found(well_if(!is_read_only, CheckVerdict::Note), present, "writable, if it is a destination")
-        .mended_by(format!("mount -o remount,rw {}", quoted(&mount.point)))
+        .finding(well_if(!is_read_only, CheckVerdict::Note), present, "writable, if it is a destination")
+        .with_repair_command(format!("mount -o remount,rw {}", quote_for_shell(&mount.point)))
 }
 
 fn atime(mount: &MountEntry) -> CheckFinding {
     let wanted = "relatime or noatime";
     if !LOCAL.contains(&&*mount.kind) {
-        return ATIME.found(CheckVerdict::Well, format!("the matter of {}", mount.kind), wanted);
+        return ATIME.finding(CheckVerdict::Well, format!("the matter of {}", mount.kind), wanted);
     }
-    let kept = ["noatime", "relatime", "lazytime", "ro"].into_iter().find(|option| mount.has(option));
+    let kept = ["noatime", "relatime", "lazytime", "ro"].into_iter().find(|option| mount.has_option(option));
     ATIME
-        .found(well_if(kept.is_some(), CheckVerdict::Improve), kept.unwrap_or("strictatime"), wanted)
-        .mended_by(format!("mount -o remount,noatime {}", quoted(&mount.point)))
+        .finding(well_if(kept.is_some(), CheckVerdict::Improve), kept.unwrap_or("strictatime"), wanted)
+        .with_repair_command(format!("mount -o remount,noatime {}", quote_for_shell(&mount.point)))
 }
 
 fn write_mode(mount: &MountEntry) -> CheckFinding {
-    let slow: Vec<&str> = ["sync", "data=journal"].into_iter().filter(|option| mount.has(option)).collect();
+    let slow: Vec<&str> =
+        ["sync", "data=journal"].into_iter().filter(|option| mount.has_option(option)).collect();
     let present = if slow.is_empty() { "async".to_string() } else { slow.join(", ") };
-    let finding = WRITE_MODE.found(
+    let finding = WRITE_MODE.finding(
         well_if(slow.is_empty(), CheckVerdict::Improve),
         present,
         "async, data not journalled",
     );
     // The journalling mode can't be changed by a remount.
-    if mount.has("sync") {
-        finding.mended_by(format!("mount -o remount,async {}", quoted(&mount.point)))
+    if mount.has_option("sync") {
+        finding.with_repair_command(format!("mount -o remount,async {}", quote_for_shell(&mount.point)))
     } else {
         finding
     }
 }
 
 fn nfs(mount: &MountEntry) -> CheckFinding {
-    let connections: u32 = mount.value("nconnect").unwrap_or(1);
-    let proto: String = mount.value("proto").unwrap_or_else(|| "tcp".into());
-    let sizes = [mount.value("rsize"), mount.value("wsize")];
+    let connections: u32 = mount.option_value("nconnect").unwrap_or(1);
+    let proto: String = mount.option_value("proto").unwrap_or_else(|| "tcp".into());
+    let sizes = [mount.option_value("rsize"), mount.option_value("wsize")];
     let is_large = sizes.iter().all(|size: &Option<u64>| size.is_none_or(|size| size >= NFS_REQUEST_BYTES));
     let is_parallel = connections > 1 || proto.starts_with("rdma");
     let [rsize, wsize] = sizes.map(|size| size.map_or("unknown".into(), |size| size.to_string()));
     let present = format!("proto={proto}, nconnect={connections}, rsize={rsize}, wsize={wsize}");
     let options = format!("nconnect={NFS_CONNECTIONS},rsize={NFS_REQUEST_BYTES},wsize={NFS_REQUEST_BYTES}");
-    let point = quoted(&mount.point);
-    NFS.found(well_if(is_large && is_parallel, CheckVerdict::Improve), present, options.replace(',', ", "))
-        .mended_by(format!(
+    let point = quote_for_shell(&mount.point);
+    NFS.finding(well_if(is_large && is_parallel, CheckVerdict::Improve), present, options.replace(',', ", "))
+        .with_repair_command(format!(
             "umount {point} && mount -o {options} {} {point}",
-            quoted(Path::new(&mount.source))
+            quote_for_shell(Path::new(&mount.source))
         ))
 }
 
 /// Quotes a path for a shell.
-fn quoted(path: &Path) -> String {
+fn quote_for_shell(path: &Path) -> String {
     let text = path.to_string_lossy();
     if text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-:,@+=[]".contains(&byte)) {
         return text.into_owned();
@@ -272,14 +276,14 @@ mod tests {
 
     fn facts() -> MachineStorageFacts {
         MachineStorageFacts {
-            mounts: Some(TABLE.lines().filter_map(mount).collect()),
+            mounts: Some(TABLE.lines().filter_map(parse_mount).collect()),
             ..MachineStorageFacts::default()
         }
     }
 
     fn of(path: &str) -> Vec<(&'static str, CheckVerdict)> {
         let path = DoctorPath { shown: path.into(), real: Ok(path.into()) };
-        judge_path(&facts(), &path).iter().map(|finding| (finding.check.name, finding.verdict)).collect()
+        evaluate_path(&facts(), &path).iter().map(|finding| (finding.check.name, finding.verdict)).collect()
     }
 
     #[test]
@@ -304,19 +308,19 @@ mod tests {
     #[test]
     fn a_path_that_is_not_there_is_broken() {
         let path = DoctorPath { shown: "x".into(), real: Err("no such file or directory".into()) };
-        let findings = judge_path(&facts(), &path);
+        let findings = evaluate_path(&facts(), &path);
         assert_eq!((findings.len(), findings[0].verdict), (1, CheckVerdict::Broken));
         let path = DoctorPath { shown: "/".into(), real: Ok("/".into()) };
-        let unseen = judge_path(&MachineStorageFacts::default(), &path);
+        let unseen = evaluate_path(&MachineStorageFacts::default(), &path);
         assert!(unseen.len() == 3 && unseen.iter().all(|finding| finding.verdict == CheckVerdict::Unknown));
     }
 
     #[test]
     fn commands_are_safe_in_a_shell() {
-        assert_eq!(quoted(Path::new("/mnt/data-1")), "/mnt/data-1");
-        assert_eq!(quoted(Path::new("/a b'; rm")), r"'/a b'\''; rm'");
+        assert_eq!(quote_for_shell(Path::new("/mnt/data-1")), "/mnt/data-1");
+        assert_eq!(quote_for_shell(Path::new("/a b'; rm")), r"'/a b'\''; rm'");
         let path = DoctorPath { shown: "/net/a b".into(), real: Ok("/net/a b".into()) };
-        let command = judge_path(&facts(), &path)[3].command.clone().unwrap();
+        let command = evaluate_path(&facts(), &path)[3].command.clone().unwrap();
         assert!(command.starts_with("umount '/net/a b' && mount -o nconnect=8,"), "{command}");
     }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::{
     CheckVerdict, DoctorPath, DoctorTransferParameters, KernelProbes, MachineFacts, RTT_MS_DEFAULT,
-    RingSizes, checks, examine,
+    RingSizes, checks, run_checks,
 };
 use crate::sys_files::SysFiles;
 use crate::zone::StaleZoneCgroup;
@@ -56,7 +56,7 @@ impl TestKernelFiles {
     }
 
     pub(super) fn files(&self) -> SysFiles {
-        SysFiles::beneath(self.dir.path())
+        SysFiles::with_root(self.dir.path())
     }
 
     pub(super) fn remove(&self, path: &str) {
@@ -64,7 +64,7 @@ impl TestKernelFiles {
     }
 }
 
-fn purpose(path: &str) -> DoctorTransferParameters {
+fn test_parameters(path: &str) -> DoctorTransferParameters {
     let path = DoctorPath { shown: path.into(), real: Ok(path.into()) };
     DoctorTransferParameters {
         rtt_ms: RTT_MS_DEFAULT,
@@ -91,8 +91,12 @@ fn probes(is_good: bool, kinds: &[(bool, &str)]) -> KernelProbes {
 }
 
 /// Names of checks with this verdict.
-fn names(tree: &TestKernelFiles, probes: &KernelProbes, verdict: CheckVerdict) -> Vec<&'static str> {
-    let findings = examine(&tree.files(), probes, &purpose("/data/run7"));
+fn check_names_with_verdict(
+    tree: &TestKernelFiles,
+    probes: &KernelProbes,
+    verdict: CheckVerdict,
+) -> Vec<&'static str> {
+    let findings = run_checks(&tree.files(), probes, &test_parameters("/data/run7"));
     findings.iter().filter(|finding| finding.verdict == verdict).map(|finding| finding.check.name).collect()
 }
 
@@ -101,9 +105,9 @@ fn a_well_tuned_node_is_well() {
     let tree = TestKernelFiles::tuned();
     let probes = probes(true, &[(true, "mq"), (false, "fq")]);
     for verdict in [CheckVerdict::Broken, CheckVerdict::Improve, CheckVerdict::Note, CheckVerdict::Unknown] {
-        assert_eq!(names(&tree, &probes, verdict), [""; 0], "{verdict:?}");
+        assert_eq!(check_names_with_verdict(&tree, &probes, verdict), [""; 0], "{verdict:?}");
     }
-    let well = names(&tree, &probes, CheckVerdict::Well);
+    let well = check_names_with_verdict(&tree, &probes, CheckVerdict::Well);
     let all: Vec<_> = checks().map(|check| check.name).filter(|name| *name != "nfs").collect();
     assert_eq!(well, all);
 }
@@ -112,7 +116,7 @@ fn a_well_tuned_node_is_well() {
 fn a_neglected_node_is_told_everything() {
     let tree = TestKernelFiles::neglected();
     let probes = probes(false, &[(true, "pfifo_fast")]);
-    assert_eq!(names(&tree, &probes, CheckVerdict::Broken), ["open_files"]);
+    assert_eq!(check_names_with_verdict(&tree, &probes, CheckVerdict::Broken), ["open_files"]);
     let improve = [
         "tcp_rmem",
         "tcp_wmem",
@@ -133,7 +137,7 @@ fn a_neglected_node_is_told_everything() {
         "clock_synchronised",
         "clock_source",
     ];
-    assert_eq!(names(&tree, &probes, CheckVerdict::Improve), improve);
+    assert_eq!(check_names_with_verdict(&tree, &probes, CheckVerdict::Improve), improve);
     let note = [
         "rmem_max",
         "wmem_max",
@@ -149,25 +153,29 @@ fn a_neglected_node_is_told_everything() {
         "kernel",
         "hwloc",
     ];
-    assert_eq!(names(&tree, &probes, CheckVerdict::Note), note);
-    assert_eq!(names(&tree, &probes, CheckVerdict::Unknown), [""; 0]);
+    assert_eq!(check_names_with_verdict(&tree, &probes, CheckVerdict::Note), note);
+    assert_eq!(check_names_with_verdict(&tree, &probes, CheckVerdict::Unknown), [""; 0]);
 }
 
 #[test]
 fn a_container_raises_no_alarm() {
     let tree = TestKernelFiles::container();
     for verdict in [CheckVerdict::Broken, CheckVerdict::Improve, CheckVerdict::Note] {
-        assert_eq!(names(&tree, &KernelProbes::default(), verdict), [""; 0], "{verdict:?}");
+        assert_eq!(
+            check_names_with_verdict(&tree, &KernelProbes::default(), verdict),
+            [""; 0],
+            "{verdict:?}"
+        );
     }
-    let unknown = names(&tree, &KernelProbes::default(), CheckVerdict::Unknown);
+    let unknown = check_names_with_verdict(&tree, &KernelProbes::default(), CheckVerdict::Unknown);
     assert!(unknown.len() > 25 && unknown.contains(&"irq_spread"), "{unknown:?}");
 }
 
 #[test]
 fn where_there_is_nothing_at_all_every_check_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let files = SysFiles::beneath(dir.path().join("none"));
-    let findings = examine(&files, &KernelProbes::default(), &purpose("/data"));
+    let files = SysFiles::with_root(dir.path().join("none"));
+    let findings = run_checks(&files, &KernelProbes::default(), &test_parameters("/data"));
     assert!(findings.iter().all(|finding| finding.verdict == CheckVerdict::Unknown), "{findings:?}");
     let found: Vec<_> = findings.iter().map(|finding| finding.check.name).collect();
     let all: Vec<_> = checks().map(|check| check.name).filter(|name| *name != "nfs").collect();
@@ -178,7 +186,7 @@ fn where_there_is_nothing_at_all_every_check_says_so() {
 #[test]
 fn what_can_be_mended_says_how_and_what_is_well_does_not() {
     for tree in [TestKernelFiles::tuned(), TestKernelFiles::neglected(), TestKernelFiles::container()] {
-        for finding in examine(&tree.files(), &probes(false, &[(true, "fq")]), &purpose("/data")) {
+        for finding in run_checks(&tree.files(), &probes(false, &[(true, "fq")]), &test_parameters("/data")) {
             let is_bad = matches!(finding.verdict, CheckVerdict::Improve | CheckVerdict::Broken);
             // The remedy is other hardware or a new file system.
             let has_none =

@@ -93,7 +93,7 @@ impl CostGraph {
                 let (a, b) = (topology.nodes[from].socket, topology.nodes[to].socket);
                 let load = PlacementEdgeLoad::Link(a.min(b), a.max(b));
                 let vertex = self.graph.add_node(());
-                self.graph.add_edge(from_vertex, vertex, CostEdge { cost: costs.extra(from, to), load });
+                self.graph.add_edge(from_vertex, vertex, CostEdge { cost: costs.extra_cost(from, to), load });
                 self.graph.add_edge(vertex, to_vertex, CostEdge { cost: 0.0, load: PlacementEdgeLoad::None });
             }
         }
@@ -123,14 +123,14 @@ impl CostGraph {
     pub(super) fn costs_from(&self, device: Option<&str>) -> Vec<f64> {
         let vertex = device.and_then(|name| self.devices.get(name));
         let Some(&vertex) = vertex else {
-            return self.cores.iter().map(|&core| self.last_edge(core)).collect();
+            return self.cores.iter().map(|&core| self.last_edge_cost(core)).collect();
         };
         let found = dijkstra(&self.graph, vertex, None, |edge| self.cost(edge.weight()));
         self.cores.iter().map(|core| found.get(core).copied().unwrap_or(f64::INFINITY)).collect()
     }
 
     /// Places a thread for a device on a core: adds a thread to the core and the interconnects on the path.
-    pub(super) fn load(&mut self, device: Option<&str>, core: usize) {
+    pub(super) fn add_thread_load(&mut self, device: Option<&str>, core: usize) {
         self.threads[core] += 1;
         let Some(&vertex) = device.and_then(|name| self.devices.get(name)) else { return };
         let path =
@@ -155,7 +155,7 @@ impl CostGraph {
         }
     }
 
-    fn last_edge(&self, core: NodeIndex) -> f64 {
+    fn last_edge_cost(&self, core: NodeIndex) -> f64 {
         let mut edges = self.graph.edges_directed(core, petgraph::Direction::Incoming);
         edges.next().map_or(f64::INFINITY, |edge| self.cost(edge.weight()))
     }
@@ -176,7 +176,7 @@ fn core_cost(
 }
 
 /// The devices of a request that are in the topology.
-pub(super) fn known<'a>(
+pub(super) fn known_devices<'a>(
     topology: &'a Topology,
     names: impl IntoIterator<Item = &'a String>,
 ) -> Vec<&'a TopologyDevice> {
@@ -206,9 +206,9 @@ mod tests {
         assert_eq!(costs(&roads, Some("ib0"), [0, 6, 12]), [1.2, 1.3, 2.3]);
         assert_eq!(costs(&roads, None, [0, 6, 12]), [1.0, 1.0, 1.0]);
         // A thread on core 0 uses no interconnect; a thread on core 12 uses that of the sockets.
-        roads.load(Some("ib0"), 0);
+        roads.add_thread_load(Some("ib0"), 0);
         assert_eq!(costs(&roads, Some("ib0"), [0, 1, 12]), [2.2, 1.2, 2.3]);
-        roads.load(Some("ib0"), 12);
+        roads.add_thread_load(Some("ib0"), 12);
         assert_eq!(costs(&roads, Some("ib0"), [6, 12, 18]), [1.3, 3.41, 2.41]);
     }
 

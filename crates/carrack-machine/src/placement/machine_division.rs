@@ -60,7 +60,7 @@ impl NumaSocketGroup {
     /// then they share.
     pub(super) fn split(&self, lanes: usize) -> Vec<NumaSocketGroup> {
         if lanes <= self.nodes.len() {
-            let parts = chunks(&self.nodes, lanes).into_iter();
+            let parts = split_evenly(&self.nodes, lanes).into_iter();
             return parts.map(|nodes| NumaSocketGroup { sockets: self.sockets.clone(), nodes }).collect();
         }
         let count = self.nodes.len();
@@ -69,7 +69,7 @@ impl NumaSocketGroup {
             // Number of lanes on this node, and this lane's position among them.
             let (of_node, turn) = ((lanes - lane % count).div_ceil(count), lane / count);
             let cores = if cores.len() >= of_node {
-                chunks(cores, of_node).swap_remove(turn)
+                split_evenly(cores, of_node).swap_remove(turn)
             } else {
                 vec![cores[turn % cores.len()]]
             };
@@ -80,15 +80,15 @@ impl NumaSocketGroup {
 }
 
 /// Divides items into contiguous parts whose lengths differ by at most one.
-fn chunks<T: Clone>(items: &[T], parts: usize) -> Vec<Vec<T>> {
+fn split_evenly<T: Clone>(items: &[T], parts: usize) -> Vec<Vec<T>> {
     let count = items.len();
     (0..parts).map(|part| items[part * count / parts..(part + 1) * count / parts].to_vec()).collect()
 }
 
 /// The places for lanes: sockets with cores and memory, or those with cores if none has both. At least one.
-pub(super) fn places(topology: &Topology) -> Vec<NumaSocketGroup> {
+pub(super) fn lane_socket_groups(topology: &Topology) -> Vec<NumaSocketGroup> {
     let all: Vec<NumaSocketGroup> =
-        (0..topology.sockets.len()).filter_map(|socket| of_socket(topology, socket)).collect();
+        (0..topology.sockets.len()).filter_map(|socket| group_of_socket(topology, socket)).collect();
     let own: Vec<NumaSocketGroup> =
         all.iter().filter(|place| place.has_own_memory(topology)).cloned().collect();
     let chosen = if own.is_empty() { all } else { own };
@@ -101,7 +101,7 @@ pub(super) fn places(topology: &Topology) -> Vec<NumaSocketGroup> {
     })
 }
 
-fn of_socket(topology: &Topology, socket: usize) -> Option<NumaSocketGroup> {
+fn group_of_socket(topology: &Topology, socket: usize) -> Option<NumaSocketGroup> {
     let nodes = (0..topology.nodes.len()).map(|node| {
         let cores = topology.cores.iter().enumerate();
         let cores = cores.filter(|(_, core)| core.socket == socket && core.node == node);

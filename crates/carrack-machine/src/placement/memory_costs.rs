@@ -74,7 +74,7 @@ impl NumaMemoryCosts {
     fn new(origin: CostOrigin, topology: &Topology, cost: impl Fn(usize, usize) -> f64) -> NumaMemoryCosts {
         let nodes = 0..topology.nodes.len();
         let memory =
-            nodes.clone().map(|from| nodes.clone().map(|to| sound(cost(from, to))).collect()).collect();
+            nodes.clone().map(|from| nodes.clone().map(|to| bound_cost(cost(from, to))).collect()).collect();
         NumaMemoryCosts { origin, memory }
     }
 
@@ -89,13 +89,13 @@ impl NumaMemoryCosts {
     }
 
     /// Additional cost of another node's memory over the node's own; at least 0.
-    pub(super) fn extra(&self, from: usize, to: usize) -> f64 {
+    pub(super) fn extra_cost(&self, from: usize, to: usize) -> f64 {
         (self.memory(from, to) - self.memory(from, from)).max(0.0)
     }
 }
 
 /// Bounds a cost, so that sums of measured costs stay valid.
-fn sound(cost: f64) -> f64 {
+fn bound_cost(cost: f64) -> f64 {
     if cost.is_finite() { cost.clamp(0.001, 1_000.0) } else { 1_000.0 }
 }
 

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::id_set::{CpuSet, NodeSet};
 
 pub use memory_costs::{CostOrigin, NumaMemoryCosts};
-pub use plan::{lanes_wanted, place};
+pub use plan::{lanes_wanted, plan_thread_placement};
 
 /// A request for a placement, with the machine's present load.
 #[derive(Clone, Debug, Default, PartialEq)]

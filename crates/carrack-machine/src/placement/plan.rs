@@ -2,8 +2,8 @@
 
 use carrack_model::limits::{LANE_IO_THREADS_MIN, LANES_MAX};
 
-use super::cost_graph::{CostGraph, known};
-use super::machine_division::{NumaSocketGroup, places};
+use super::cost_graph::{CostGraph, known_devices};
+use super::machine_division::{NumaSocketGroup, lane_socket_groups};
 use super::seats::{LaneThreadCores, ThreadCoreAssigner};
 use super::{
     CostOrigin, EndThreadPlacement, LanePlacement, NumaMemoryCosts, PlacementScheme, ThreadPlacementRequest,
@@ -17,22 +17,21 @@ pub fn lanes_wanted(topology: &Topology, request: &ThreadPlacementRequest) -> us
     if let Some(lanes) = request.lanes {
         return lanes.clamp(1, LANES_MAX);
     }
-    match scheme_of(topology, request.scheme) {
-        PlacementScheme::Mmb | PlacementScheme::Mts => {
-            (request.io_threads / LANE_IO_THREADS_MIN).clamp(1, places(topology).len().min(LANES_MAX))
-        }
+    match effective_scheme(topology, request.scheme) {
+        PlacementScheme::Mmb | PlacementScheme::Mts => (request.io_threads / LANE_IO_THREADS_MIN)
+            .clamp(1, lane_socket_groups(topology).len().min(LANES_MAX)),
         PlacementScheme::Auto | PlacementScheme::Off | PlacementScheme::Single => 1,
     }
 }
 
 /// Places a transfer's lanes on a machine.
-pub fn place(topology: &Topology, request: &ThreadPlacementRequest) -> EndThreadPlacement {
+pub fn plan_thread_placement(topology: &Topology, request: &ThreadPlacementRequest) -> EndThreadPlacement {
     let costs = request.costs.clone().unwrap_or_else(|| NumaMemoryCosts::from_distances(topology));
     ThreadPlacementPlanner::new(topology, request, &costs).plan()
 }
 
 /// With one node there is no choice.
-fn scheme_of(topology: &Topology, scheme: PlacementScheme) -> PlacementScheme {
+fn effective_scheme(topology: &Topology, scheme: PlacementScheme) -> PlacementScheme {
     match scheme {
         _ if topology.nodes_with_cores() <= 1 => PlacementScheme::Off,
         PlacementScheme::Auto => PlacementScheme::Mts,
@@ -59,9 +58,12 @@ impl<'a> ThreadPlacementPlanner<'a> {
         ThreadPlacementPlanner {
             topology,
             request,
-            scheme: scheme_of(topology, request.scheme),
-            nic: known(topology, &request.nic).first().map(|device| device.name.as_str()),
-            disks: known(topology, &request.disks).into_iter().map(|device| device.name.as_str()).collect(),
+            scheme: effective_scheme(topology, request.scheme),
+            nic: known_devices(topology, &request.nic).first().map(|device| device.name.as_str()),
+            disks: known_devices(topology, &request.disks)
+                .into_iter()
+                .map(|device| device.name.as_str())
+                .collect(),
             seating: ThreadCoreAssigner::new(topology, costs, CostGraph::new(topology, request, costs)),
             reasons: Vec::new(),
         }
@@ -73,7 +75,7 @@ impl<'a> ThreadPlacementPlanner<'a> {
         self.explain_lanes(count);
         let lanes = match self.scheme {
             PlacementScheme::Off | PlacementScheme::Auto => {
-                (0..count).map(|lane| self.free_lane(lane, count)).collect()
+                (0..count).map(|lane| self.unbound_lane(lane, count)).collect()
             }
             PlacementScheme::Single | PlacementScheme::Mmb | PlacementScheme::Mts => self.bound_lanes(count),
         };
@@ -82,15 +84,15 @@ impl<'a> ThreadPlacementPlanner<'a> {
 
     fn bound_lanes(&mut self, count: usize) -> Vec<LanePlacement> {
         self.explain_costs();
-        let parts = self.parts(count);
+        let parts = self.divide_machine(count);
         let disks = self.share_out_disks(&parts);
         let parts = parts.iter().zip(&disks).enumerate();
         parts.map(|(lane, (part, disks))| self.bound_lane(lane, count, part, disks)).collect()
     }
 
     /// The lanes' parts of the machine, cheapest first; more lanes than sockets are assigned round-robin.
-    fn parts(&mut self, count: usize) -> Vec<NumaSocketGroup> {
-        let mut places = places(self.topology);
+    fn divide_machine(&mut self, count: usize) -> Vec<NumaSocketGroup> {
+        let mut places = lane_socket_groups(self.topology);
         self.sort_by_cost(&mut places);
         self.explain_order(&places);
         if self.scheme == PlacementScheme::Single {
@@ -118,15 +120,15 @@ impl<'a> ThreadPlacementPlanner<'a> {
     /// without devices.
     fn place_cost(&self, place: &NumaSocketGroup) -> f64 {
         let devices = self.nic.iter().chain(&self.disks);
-        let costs: Vec<f64> = devices.map(|device| self.way(Some(device), place)).collect();
+        let costs: Vec<f64> = devices.map(|device| self.cheapest_path_cost(Some(device), place)).collect();
         if costs.is_empty() {
-            return self.way(None, place);
+            return self.cheapest_path_cost(None, place);
         }
         costs.iter().sum::<f64>() / costs.len() as f64
     }
 
     /// Cost from a device to the cheapest core of a place.
-    fn way(&self, device: Option<&str>, place: &NumaSocketGroup) -> f64 {
+    fn cheapest_path_cost(&self, device: Option<&str>, place: &NumaSocketGroup) -> f64 {
         let costs = self.seating.roads.costs_from(device);
         place.cores().map(|core| costs[core]).fold(f64::INFINITY, f64::min)
     }
@@ -135,7 +137,8 @@ impl<'a> ThreadPlacementPlanner<'a> {
     fn share_out_disks(&self, parts: &[NumaSocketGroup]) -> Vec<Vec<&'a str>> {
         let mut shares: Vec<Vec<&str>> = vec![Vec::new(); parts.len()];
         for &disk in &self.disks {
-            let costs: Vec<f64> = parts.iter().map(|part| self.way(Some(disk), part)).collect();
+            let costs: Vec<f64> =
+                parts.iter().map(|part| self.cheapest_path_cost(Some(disk), part)).collect();
             let best = (0..parts.len())
                 .min_by(|&a, &b| costs[a].total_cmp(&costs[b]).then(shares[a].len().cmp(&shares[b].len())));
             best.into_iter().for_each(|lane| shares[lane].push(disk));
@@ -150,7 +153,7 @@ impl<'a> ThreadPlacementPlanner<'a> {
         part: &NumaSocketGroup,
         disks: &[&str],
     ) -> LanePlacement {
-        let mut placement = self.free_lane(lane, count);
+        let mut placement = self.unbound_lane(lane, count);
         placement.socket = part.sockets[0];
         placement.memory = part.memory(self.topology);
         placement.disks = disks.iter().map(|&disk| disk.to_owned()).collect();
@@ -158,7 +161,7 @@ impl<'a> ThreadPlacementPlanner<'a> {
             // A lane without near disks reads all of them.
             let sources = if disks.is_empty() { self.disks.clone() } else { disks.to_vec() };
             let LaneThreadCores { home, master, comm, io } =
-                self.seating.seat(part, self.nic, &sources, placement.io.len());
+                self.seating.assign_lane_cores(part, self.nic, &sources, placement.io.len());
             self.explain_home(lane, home);
             (placement.master, placement.comm, placement.io) = (master, comm, io);
         }
@@ -166,7 +169,7 @@ impl<'a> ThreadPlacementPlanner<'a> {
     }
 
     /// An unbound lane.
-    fn free_lane(&self, lane: usize, count: usize) -> LanePlacement {
+    fn unbound_lane(&self, lane: usize, count: usize) -> LanePlacement {
         let threads = self.request.io_threads / count + usize::from(lane < self.request.io_threads % count);
         LanePlacement {
             socket: 0,
@@ -194,7 +197,7 @@ impl ThreadPlacementPlanner<'_> {
 
     fn explain_lanes(&mut self, count: usize) {
         let threads = self.request.io_threads;
-        let sockets = places(self.topology).len();
+        let sockets = lane_socket_groups(self.topology).len();
         let reason = match (self.request.lanes, self.scheme) {
             (Some(_), _) => format!("{}, as asked for or agreed on", lanes_text(count)),
             (None, PlacementScheme::Mmb | PlacementScheme::Mts) if count < sockets => {

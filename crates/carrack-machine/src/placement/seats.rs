@@ -53,33 +53,33 @@ impl<'a> ThreadCoreAssigner<'a> {
     }
 
     /// Assigns the seats of a lane; I/O threads serve the disks in turn, or the NIC without disks.
-    pub(super) fn seat(
+    pub(super) fn assign_lane_cores(
         &mut self,
         place: &NumaSocketGroup,
         nic: Option<&str>,
         disks: &[&str],
         io_threads: usize,
     ) -> LaneThreadCores {
-        let home = self.home(place, nic.or(disks.first().copied()));
+        let home = self.control_node(place, nic.or(disks.first().copied()));
         let cores =
             &place.nodes.iter().find(|node| node.node == home).expect("home is a node of the place").cores;
         let comm_core = self.control_core(cores, nic, None);
-        let comm = self.take(comm_core, nic);
+        let comm = self.place_thread(comm_core, nic);
         let master_core = self.control_core(cores, None, Some(comm_core));
-        let master = self.take(master_core, None);
+        let master = self.place_thread(master_core, None);
         self.control[comm_core] += 1;
         self.control[master_core] += 1;
         let mut on_node = BTreeMap::new();
         let mut io = Vec::with_capacity(io_threads);
         for thread in 0..io_threads {
             let device = if disks.is_empty() { nic } else { Some(disks[thread % disks.len()]) };
-            io.push(self.io(place, home, device, &mut on_node));
+            io.push(self.assign_io_core(place, home, device, &mut on_node));
         }
         LaneThreadCores { home, master, comm, io }
     }
 
     /// The node of Master and Comm: one with two free cores if possible, then the nearest to the device.
-    fn home(&self, place: &NumaSocketGroup, device: Option<&str>) -> usize {
+    fn control_node(&self, place: &NumaSocketGroup, device: Option<&str>) -> usize {
         let costs = self.roads.costs_from(device);
         let candidates = place.nodes.iter().map(|NodeCores { node, cores }| {
             let free = cores.iter().filter(|&&core| self.threads[core] == 0).count();
@@ -103,7 +103,7 @@ impl<'a> ThreadCoreAssigner<'a> {
         candidates.min_by(CoreCandidate::order).expect("a node of a place has a core").core
     }
 
-    fn io(
+    fn assign_io_core(
         &mut self,
         place: &NumaSocketGroup,
         home: usize,
@@ -114,7 +114,7 @@ impl<'a> ThreadCoreAssigner<'a> {
         let candidates = place.cores().map(|core| {
             let node = self.topology.cores[core].node;
             let rank = [
-                self.round(core) as f64,
+                self.core_use_count(core) as f64,
                 on_node.get(&node).copied().unwrap_or(0) as f64,
                 (node != home).into(),
                 self.costs.memory(home, node),
@@ -125,21 +125,21 @@ impl<'a> ThreadCoreAssigner<'a> {
         });
         let core = candidates.min_by(CoreCandidate::order).expect("a place has a core").core;
         *on_node.entry(self.topology.cores[core].node).or_default() += 1;
-        self.take(core, device)
+        self.place_thread(core, device)
     }
 
     /// Number of uses of a core; Master and Comm on one core count once.
-    fn round(&self, core: usize) -> usize {
+    fn core_use_count(&self, core: usize) -> usize {
         self.threads[core] - self.control[core] + self.control[core].min(1)
     }
 
     /// Places a thread on a core's next logical CPU.
-    fn take(&mut self, core: usize, device: Option<&str>) -> ThreadSeat {
+    fn place_thread(&mut self, core: usize, device: Option<&str>) -> ThreadSeat {
         let cost = device.map(|_| self.roads.costs_from(device)[core]);
         let cpus: Vec<u32> = self.topology.cores[core].cpus.iter().collect();
         let cpu = cpus[self.threads[core] % cpus.len()];
         self.threads[core] += 1;
-        self.roads.load(device, core);
+        self.roads.add_thread_load(device, core);
         ThreadSeat { cpus: CpuSet::from_iter([cpu]), device: device.map(str::to_owned), cost }
     }
 }

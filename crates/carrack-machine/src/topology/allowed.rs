@@ -23,14 +23,14 @@ impl AllowedResources {
 
     fn parse(status: &str) -> AllowedResources {
         AllowedResources {
-            cpus: list(status, "Cpus_allowed_list:"),
-            nodes: list(status, "Mems_allowed_list:"),
+            cpus: parse_id_list(status, "Cpus_allowed_list:"),
+            nodes: parse_id_list(status, "Mems_allowed_list:"),
         }
     }
 }
 
 /// The list of a line; `None` if it is missing, malformed or empty.
-fn list<K>(status: &str, name: &str) -> Option<IdSet<K>> {
+fn parse_id_list<K>(status: &str, name: &str) -> Option<IdSet<K>> {
     let list = status.lines().find_map(|line| line.strip_prefix(name))?;
     list.parse().ok().filter(|ids: &IdSet<K>| !ids.is_empty())
 }

@@ -42,20 +42,20 @@ struct HwlocFunctions {
 }
 
 /// This machine as XML, with its devices.
-pub(super) fn this_machine() -> Result<String, TopologyError> {
+pub(super) fn this_machine_xml() -> Result<String, TopologyError> {
     let hwloc = HwlocFunctions::load()?;
     let context = HwlocTopology::new(&hwloc)?;
-    context.leave_out_the_unwanted();
+    context.exclude_unwanted_components();
     context.keep_devices()?;
     context.xml()
 }
 
 /// A described machine as XML.
-pub(super) fn synthetic(description: &str) -> Result<String, TopologyError> {
+pub(super) fn synthetic_xml(description: &str) -> Result<String, TopologyError> {
     let text = CString::new(description).map_err(|_| bad_synthetic(description))?;
     let hwloc = HwlocFunctions::load()?;
     let context = HwlocTopology::new(&hwloc)?;
-    context.describe(&text).map_err(|_| bad_synthetic(description))?;
+    context.set_synthetic_description(&text).map_err(|_| bad_synthetic(description))?;
     context.xml()
 }
 
@@ -64,7 +64,7 @@ fn bad_synthetic(description: &str) -> TopologyError {
 }
 
 /// Returns true if the library can be loaded.
-pub(super) fn is_there() -> bool {
+pub(super) fn is_available() -> bool {
     HwlocFunctions::load().is_ok()
 }
 
@@ -118,7 +118,7 @@ impl<'a> HwlocTopology<'a> {
     }
 
     /// An unknown component is an error, which does not matter.
-    fn leave_out_the_unwanted(&self) {
+    fn exclude_unwanted_components(&self) {
         for name in UNWANTED {
             // SAFETY: the handle is alive and not loaded yet; the name ends with a zero and is only read.
             let _ = unsafe { (self.hwloc.set_components)(self.handle, BLACKLIST, name.as_ptr()) };
@@ -131,7 +131,7 @@ impl<'a> HwlocTopology<'a> {
         checked(status, "hwloc_topology_set_io_types_filter")
     }
 
-    fn describe(&self, text: &CStr) -> Result<(), TopologyError> {
+    fn set_synthetic_description(&self, text: &CStr) -> Result<(), TopologyError> {
         // SAFETY: the handle is alive and not loaded yet; the text ends with a zero and is only read.
         let status = unsafe { (self.hwloc.set_synthetic)(self.handle, text.as_ptr()) };
         checked(status, "hwloc_topology_set_synthetic")

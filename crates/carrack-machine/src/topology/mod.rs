@@ -33,7 +33,7 @@ const FRESH_FOR: Duration = Duration::from_secs(1);
 
 /// Returns true if hwloc's library can be loaded.
 pub(crate) fn has_hwloc() -> bool {
-    hwloc::is_there()
+    hwloc::is_available()
 }
 
 /// The parts of a machine that matter for a transfer, by the kernel's numbers and not by positions in the
@@ -144,8 +144,8 @@ impl Topology {
     }
 
     fn from_hwloc(allowed: &allowed::AllowedResources) -> Result<Topology, TopologyError> {
-        let mut parts = xml::parts(&hwloc::this_machine()?)?;
-        parts.allow(allowed);
+        let mut parts = xml::parse_parts(&hwloc::this_machine_xml()?)?;
+        parts.restrict_allowed(allowed);
         parts.assemble(TopologyOrigin::Hwloc)
     }
 
@@ -157,7 +157,7 @@ impl Topology {
         ONE_NODE
             .get(|| {
                 let has_one = sysfs::has_one_node(sys);
-                has_one.then(|| sysfs::one_node(sys, &allowed::AllowedResources::of_this_thread()))
+                has_one.then(|| sysfs::one_node_topology(sys, &allowed::AllowedResources::of_this_thread()))
             })
             .unwrap_or_else(Topology::this_machine)
     }
@@ -167,7 +167,7 @@ impl Topology {
     /// # Errors
     /// The text has another format, or describes no usable machine.
     pub fn from_xml(text: &str, name: &str) -> Result<Topology, TopologyError> {
-        xml::parts(text)?.assemble(TopologyOrigin::Xml(name.to_owned()))
+        xml::parse_parts(text)?.assemble(TopologyOrigin::Xml(name.to_owned()))
     }
 
     /// The machine of one of hwloc's synthetic descriptions: `pack:2 numa:2 core:6 pu:1`.
@@ -175,7 +175,7 @@ impl Topology {
     /// # Errors
     /// hwloc is missing, or refuses the description.
     pub fn from_synthetic(text: &str) -> Result<Topology, TopologyError> {
-        xml::parts(&hwloc::synthetic(text)?)?.assemble(TopologyOrigin::Synthetic(text.to_owned()))
+        xml::parse_parts(&hwloc::synthetic_xml(text)?)?.assemble(TopologyOrigin::Synthetic(text.to_owned()))
     }
 
     /// All logical CPUs.

@@ -84,8 +84,8 @@ impl NodeDistances {
 
 impl TopologyHardwareParts {
     /// Restricts the allowed parts further.
-    pub(super) fn allow(&mut self, allowed: &AllowedResources) {
-        fn both<K>(a: Option<IdSet<K>>, b: &Option<IdSet<K>>) -> Option<IdSet<K>>
+    pub(super) fn restrict_allowed(&mut self, allowed: &AllowedResources) {
+        fn intersect_optional<K>(a: Option<IdSet<K>>, b: &Option<IdSet<K>>) -> Option<IdSet<K>>
         where
             IdSet<K>: Clone,
         {
@@ -95,14 +95,14 @@ impl TopologyHardwareParts {
             }
         }
         self.allowed = AllowedResources {
-            cpus: both(self.allowed.cpus.take(), &allowed.cpus),
-            nodes: both(self.allowed.nodes.take(), &allowed.nodes),
+            cpus: intersect_optional(self.allowed.cpus.take(), &allowed.cpus),
+            nodes: intersect_optional(self.allowed.nodes.take(), &allowed.nodes),
         };
     }
 
     /// Assembles the topology.
     pub(super) fn assemble(mut self, origin: TopologyOrigin) -> Result<Topology, TopologyError> {
-        self.tidy();
+        self.remove_duplicates();
         if self.cores.is_empty() {
             return Err(TopologyError::NoCpus);
         }
@@ -121,7 +121,7 @@ impl TopologyHardwareParts {
     }
 
     /// Removes duplicates: a CPU belongs to one core and to one node, the node with default memory.
-    fn tidy(&mut self) {
+    fn remove_duplicates(&mut self) {
         self.cores.sort_by_key(|core| core.cpus.first());
         let mut left: CpuSet = self.cores.iter().flat_map(|core| core.cpus.iter()).collect();
         if let Some(allowed) = &self.allowed.cpus {
@@ -129,7 +129,7 @@ impl TopologyHardwareParts {
         }
         let usable = left.clone();
         for core in &mut self.cores {
-            core.cpus = take(&mut left, &core.cpus);
+            core.cpus = take_cpus(&mut left, &core.cpus);
         }
         self.cores.retain(|core| !core.cpus.is_empty());
         self.cores.sort_by_key(|core| core.cpus.first());
@@ -139,13 +139,13 @@ impl TopologyHardwareParts {
         self.nodes.retain(|node| seen.insert(node.id));
         let mut left = usable.clone();
         for node in &mut self.nodes {
-            node.cpus = take(&mut left, &node.cpus);
+            node.cpus = take_cpus(&mut left, &node.cpus);
         }
         self.nodes.sort_by_key(|node| node.id);
 
         let mut left = usable;
         for package in &mut self.packages {
-            package.cpus = take(&mut left, &package.cpus);
+            package.cpus = take_cpus(&mut left, &package.cpus);
         }
         if !left.is_empty() {
             let id =
@@ -164,7 +164,7 @@ impl TopologyHardwareParts {
 }
 
 /// Takes the CPUs of `wanted` that are left.
-fn take(left: &mut CpuSet, wanted: &CpuSet) -> CpuSet {
+fn take_cpus(left: &mut CpuSet, wanted: &CpuSet) -> CpuSet {
     let taken = left.intersection(wanted);
     *left = left.difference(&taken);
     taken
@@ -264,7 +264,7 @@ impl<'a> TopologyAssembly<'a> {
             .iter()
             .map(|part| {
                 let first = part.cpus.first().expect("cores without CPUs were left out");
-                let node = self.nearest_kept(
+                let node = self.nearest_memory_node(
                     self.node_of_cpu.get(&first).copied(),
                     self.socket_of_cpu.get(&first).copied(),
                 );
@@ -285,7 +285,7 @@ impl<'a> TopologyAssembly<'a> {
     }
 
     /// Position of the nearest node with memory to a node of the machine, or to a socket.
-    fn nearest_kept(&self, from: Option<u32>, socket: Option<usize>) -> usize {
+    fn nearest_memory_node(&self, from: Option<u32>, socket: Option<usize>) -> usize {
         (0..self.kept.len())
             .min_by_key(|&position| {
                 let node = self.kept[position];
@@ -339,6 +339,6 @@ impl<'a> TopologyAssembly<'a> {
         if node.cpus.is_empty() && self.parts.distances.is_none() {
             return None;
         }
-        Some(self.nearest_kept(Some(id), self.socket_of_cpus(&node.cpus)))
+        Some(self.nearest_memory_node(Some(id), self.socket_of_cpus(&node.cpus)))
     }
 }

@@ -15,23 +15,23 @@ use crate::sys_files::SysFiles;
 
 /// Returns true if the kernel has at most one NUMA node.
 pub(super) fn has_one_node(sys: &Path) -> bool {
-    SysfsReader { files: SysFiles::beneath(sys) }
+    SysfsReader { files: SysFiles::with_root(sys) }
         .files
-        .value::<NodeSet>("devices/system/node/online")
+        .read_value::<NodeSet>("devices/system/node/online")
         .is_none_or(|nodes| nodes.len() <= 1)
 }
 
 /// The machine with all parts in sysfs.
 pub(super) fn this_machine(sys: &Path, allowed: &AllowedResources) -> Topology {
-    let mut parts = SysfsReader { files: SysFiles::beneath(sys) }.parts();
-    parts.allow(allowed);
-    parts.assemble(TopologyOrigin::Sysfs).unwrap_or_else(|_| one_node(sys, allowed))
+    let mut parts = SysfsReader { files: SysFiles::with_root(sys) }.read_parts();
+    parts.restrict_allowed(allowed);
+    parts.assemble(TopologyOrigin::Sysfs).unwrap_or_else(|_| one_node_topology(sys, allowed))
 }
 
 /// The machine as one node with the allowed CPUs; each CPU counts as a core.
-pub(super) fn one_node(sys: &Path, allowed: &AllowedResources) -> Topology {
-    let sysfs = SysfsReader { files: SysFiles::beneath(sys) };
-    let online: Option<CpuSet> = sysfs.files.value("devices/system/cpu/online");
+pub(super) fn one_node_topology(sys: &Path, allowed: &AllowedResources) -> Topology {
+    let sysfs = SysfsReader { files: SysFiles::with_root(sys) };
+    let online: Option<CpuSet> = sysfs.files.read_value("devices/system/cpu/online");
     let usable = match (&allowed.cpus, online) {
         (Some(allowed), Some(online)) => allowed.intersection(&online),
         (allowed, online) => allowed.clone().or(online).unwrap_or_default(),
@@ -62,14 +62,14 @@ struct SysfsReader {
 }
 
 impl SysfsReader {
-    fn parts(&self) -> TopologyHardwareParts {
-        let cpus: CpuSet = self.files.value("devices/system/cpu/online").unwrap_or_default();
-        let nodes: NodeSet = self.files.value("devices/system/node/online").unwrap_or_default();
+    fn read_parts(&self) -> TopologyHardwareParts {
+        let cpus: CpuSet = self.files.read_value("devices/system/cpu/online").unwrap_or_default();
+        let nodes: NodeSet = self.files.read_value("devices/system/node/online").unwrap_or_default();
         let mut parts =
             TopologyHardwareParts { distances: self.distances(&nodes), ..TopologyHardwareParts::default() };
         parts.nodes = nodes.iter().map(|id| self.node(id)).collect();
         for cpu in cpus.iter() {
-            self.cpu(cpu, &mut parts);
+            self.add_cpu(cpu, &mut parts);
         }
         for (class, kind) in [
             ("net", MachineDeviceKind::Nic),
@@ -81,18 +81,18 @@ impl SysfsReader {
         parts
     }
 
-    fn cpu(&self, cpu: u32, parts: &mut TopologyHardwareParts) {
+    fn add_cpu(&self, cpu: u32, parts: &mut TopologyHardwareParts) {
         let directory = format!("devices/system/cpu/cpu{cpu}");
-        let siblings = self.files.value(&format!("{directory}/topology/thread_siblings_list"));
+        let siblings = self.files.read_value(&format!("{directory}/topology/thread_siblings_list"));
         let threads: CpuSet = siblings.unwrap_or_else(|| CpuSet::from_iter([cpu]));
         if threads.first() == Some(cpu) {
             let sharers: Option<CpuSet> =
-                self.files.value(&format!("{directory}/cache/index3/shared_cpu_list"));
+                self.files.read_value(&format!("{directory}/cache/index3/shared_cpu_list"));
             parts
                 .cores
                 .push(CpuCoreDescription { cpus: threads, cache: sharers.and_then(|cpus| cpus.first()) });
         }
-        let id = self.files.value(&format!("{directory}/topology/physical_package_id")).unwrap_or(0);
+        let id = self.files.read_value(&format!("{directory}/topology/physical_package_id")).unwrap_or(0);
         match parts.packages.iter_mut().find(|package| package.id == id) {
             Some(package) => package.cpus.insert(cpu),
             None => {
@@ -101,18 +101,19 @@ impl SysfsReader {
             }
         }
         let speeds = ["cpu_capacity", "cpufreq/cpuinfo_max_freq"];
-        let speed = speeds.iter().find_map(|file| self.files.value(&format!("{directory}/{file}")));
+        let speed = speeds.iter().find_map(|file| self.files.read_value(&format!("{directory}/{file}")));
         parts.speeds.extend(speed.map(|speed| (cpu, speed)));
     }
 
     fn node(&self, id: u32) -> NumaNodeFacts {
-        let cpus = self.files.value(&format!("devices/system/node/node{id}/cpulist")).unwrap_or_default();
+        let cpus =
+            self.files.read_value(&format!("devices/system/node/node{id}/cpulist")).unwrap_or_default();
         NumaNodeFacts { id, cpus, memory_bytes: self.memory(id).unwrap_or(0), is_special: false }
     }
 
     /// "Node 0 MemTotal:       16384 kB".
     fn memory(&self, id: u32) -> Option<u64> {
-        let table = self.files.text(&format!("devices/system/node/node{id}/meminfo"))?;
+        let table = self.files.read_text(&format!("devices/system/node/node{id}/meminfo"))?;
         let line = table.lines().find(|line| line.contains("MemTotal:"))?;
         let kib: u64 = line.split_ascii_whitespace().nth(3)?.parse().ok()?;
         kib.checked_mul(1_024)
@@ -121,7 +122,7 @@ impl SysfsReader {
     fn distances(&self, nodes: &NodeSet) -> Option<NodeDistances> {
         let mut values = Vec::new();
         for id in nodes.iter() {
-            let row = self.files.text(&format!("devices/system/node/node{id}/distance"))?;
+            let row = self.files.read_text(&format!("devices/system/node/node{id}/distance"))?;
             values.extend(row.split_ascii_whitespace().filter_map(|word| word.parse::<u64>().ok()));
         }
         NodeDistances::new(nodes.iter().collect(), values)
@@ -129,13 +130,13 @@ impl SysfsReader {
 
     /// Hardware devices of a class: virtual ones have no `device` link, partitions have their disk's.
     fn devices(&self, class: &str, kind: MachineDeviceKind) -> Vec<MachineDeviceFacts> {
-        let names = self.files.names(&format!("class/{class}")).unwrap_or_default();
+        let names = self.files.list_directory(&format!("class/{class}")).unwrap_or_default();
         names
             .into_iter()
             .filter_map(|name| {
                 let entry = format!("class/{class}/{name}");
                 let is_part = self.files.exists(&format!("{entry}/partition"));
-                let hardware = self.files.real(&format!("{entry}/device")).filter(|_| !is_part)?;
+                let hardware = self.files.resolve_links(&format!("{entry}/device")).filter(|_| !is_part)?;
                 Some(self.device(name, kind, Path::new(&hardware)))
             })
             .collect()
@@ -149,7 +150,7 @@ impl SysfsReader {
             kind,
             nodes: hardware
                 .ancestors()
-                .find_map(|path| self.files.value(path.join("numa_node").to_str()?))
+                .find_map(|path| self.files.read_value(path.join("numa_node").to_str()?))
                 .into_iter()
                 .collect(),
             pci: names.iter().find(|name| is_pci_address(name)).map(|name| (*name).to_owned()),
@@ -265,7 +266,7 @@ mod tests {
             (topology.cpus().to_string(), topology.nodes.len(), topology.cores.len()),
             ("3-4".into(), 1, 2)
         );
-        assert_eq!(one_node(empty.path(), &AllowedResources::default()).cpus().to_string(), "0");
+        assert_eq!(one_node_topology(empty.path(), &AllowedResources::default()).cpus().to_string(), "0");
     }
 
     /// Compares two independent readers of one machine, if hwloc is installed.

@@ -36,7 +36,7 @@ const WORDS_MAX: usize = 2_048;
 const MEANS_LATENCY: u32 = 1 << 2;
 
 /// Parses the text.
-pub(super) fn parts(text: &str) -> Result<TopologyHardwareParts, TopologyError> {
+pub(super) fn parse_parts(text: &str) -> Result<TopologyHardwareParts, TopologyError> {
     if text.len() > TEXT_BYTES_MAX {
         return Err(TopologyError::TooLong(TEXT_BYTES_MAX));
     }
@@ -91,7 +91,7 @@ impl HwlocXmlReader {
     fn read(mut self, root: Node<'_, '_>) -> Result<TopologyHardwareParts, TopologyError> {
         let objects: Vec<_> = root.descendants().filter(|node| node.has_tag_name("object")).collect();
         for object in &objects {
-            self.object(*object)?;
+            self.read_object(*object)?;
         }
         if self.parts.cores.is_empty() {
             let threads = objects.into_iter().filter(|object| is_type(*object, "PU"));
@@ -99,36 +99,36 @@ impl HwlocXmlReader {
         }
         for element in root.children() {
             match element.tag_name().name() {
-                "distances2" => self.distances(element)?,
-                "cpukind" => self.cpu_kind(element)?,
+                "distances2" => self.read_distances(element)?,
+                "cpukind" => self.read_cpu_kind(element)?,
                 _ => {}
             }
         }
         Ok(self.parts)
     }
 
-    fn object(&mut self, object: Node<'_, '_>) -> Result<(), TopologyError> {
+    fn read_object(&mut self, object: Node<'_, '_>) -> Result<(), TopologyError> {
         if object.ancestors().take(DEPTH_MAX + 1).count() > DEPTH_MAX {
             return Err(TopologyError::TooDeep);
         }
         match object.attribute("type") {
             Some("Machine") => {
-                self.parts.allowed.cpus = optional(object, "allowed_cpuset", bitmap)?;
-                self.parts.allowed.nodes = optional(object, "allowed_nodeset", bitmap)?;
+                self.parts.allowed.cpus = parse_optional_attribute(object, "allowed_cpuset", bitmap)?;
+                self.parts.allowed.nodes = parse_optional_attribute(object, "allowed_nodeset", bitmap)?;
             }
             Some("Package") => {
                 let id = number(object, "os_index")?.unwrap_or(self.parts.packages.len() as u32);
                 self.parts.packages.push(PackagePart { id, cpus: cpus(object)?, nodes: nodes(object)? });
             }
-            Some("NUMANode") => self.node(object)?,
+            Some("NUMANode") => self.read_node(object)?,
             Some("Core") => self.parts.cores.push(core(object)?),
-            Some("OSDev") => self.device(object)?,
+            Some("OSDev") => self.read_device(object)?,
             _ => {}
         }
         Ok(())
     }
 
-    fn node(&mut self, object: Node<'_, '_>) -> Result<(), TopologyError> {
+    fn read_node(&mut self, object: Node<'_, '_>) -> Result<(), TopologyError> {
         let id = number(object, "os_index")?.unwrap_or(self.parts.nodes.len() as u32);
         let memory_bytes = number(object, "local_memory")?.unwrap_or(0);
         let is_special = object.attribute("subtype").is_some_and(|subtype| subtype != "DRAM");
@@ -136,7 +136,7 @@ impl HwlocXmlReader {
         Ok(())
     }
 
-    fn device(&mut self, object: Node<'_, '_>) -> Result<(), TopologyError> {
+    fn read_device(&mut self, object: Node<'_, '_>) -> Result<(), TopologyError> {
         let kind = number(object, "osdev_type")?.and_then(|number| self.format.device_kind(number));
         let (Some(kind), Some(name)) = (kind, object.attribute("name")) else { return Ok(()) };
         // In format 2 all kinds of memory are disks; only pmem ("NVM") counts.
@@ -157,7 +157,7 @@ impl HwlocXmlReader {
     }
 
     /// The latencies between nodes; hwloc also has other matrices, such as bandwidths between GPUs.
-    fn distances(&mut self, element: Node<'_, '_>) -> Result<(), TopologyError> {
+    fn read_distances(&mut self, element: Node<'_, '_>) -> Result<(), TopologyError> {
         let is_latency = number(element, "kind")?.is_some_and(|kind: u32| kind & MEANS_LATENCY != 0);
         let by_number = element.attribute("indexing") == Some("os");
         if !is_type(element, "NUMANode") || !is_latency || !by_number || self.parts.distances.is_some() {
@@ -170,7 +170,7 @@ impl HwlocXmlReader {
     }
 
     /// Speeds of cores, in any unit: the kernel's capacity, or else the frequency.
-    fn cpu_kind(&mut self, element: Node<'_, '_>) -> Result<(), TopologyError> {
+    fn read_cpu_kind(&mut self, element: Node<'_, '_>) -> Result<(), TopologyError> {
         let infos: BTreeMap<_, _> = element
             .children()
             .filter(|child| child.has_tag_name("info"))
@@ -211,18 +211,18 @@ fn is_io(object: Node<'_, '_>) -> bool {
 }
 
 fn cpus(object: Node<'_, '_>) -> Result<CpuSet, TopologyError> {
-    Ok(optional(object, "cpuset", bitmap)?.unwrap_or_default())
+    Ok(parse_optional_attribute(object, "cpuset", bitmap)?.unwrap_or_default())
 }
 
 fn nodes(object: Node<'_, '_>) -> Result<NodeSet, TopologyError> {
-    Ok(optional(object, "nodeset", bitmap)?.unwrap_or_default())
+    Ok(parse_optional_attribute(object, "nodeset", bitmap)?.unwrap_or_default())
 }
 
 fn number<N: FromStr>(element: Node<'_, '_>, attribute: &str) -> Result<Option<N>, TopologyError> {
-    optional(element, attribute, |text| text.parse().ok())
+    parse_optional_attribute(element, attribute, |text| text.parse().ok())
 }
 
-fn optional<T>(
+fn parse_optional_attribute<T>(
     element: Node<'_, '_>,
     attribute: &str,
     read: impl FnOnce(&str) -> Option<T>,

@@ -82,7 +82,7 @@ fn run(loads: impl IntoIterator<Item = [f64; 8]>, start: EndThreadPlacement) -> 
     for (i, cpus) in loads.into_iter().enumerate() {
         let now = EVERY * i as u32;
         let interval = seen(cpus, &present);
-        for decision in judge.judge(now, &interval, &present, &plan(cpus, present.lanes.len())) {
+        for decision in judge.decide_moves(now, &interval, &present, &plan(cpus, present.lanes.len())) {
             apply(&mut present, &decision);
             moves.push((now, decision.lane));
         }
@@ -99,8 +99,8 @@ fn a_crowded_lane_moves_after_two_intervals() {
     let interval = seen(ON_NODE_0, &present);
     let planned = plan(ON_NODE_0, 1);
     let mut judge = ThreadMoveJudge::default();
-    assert_eq!(judge.judge(Duration::ZERO, &interval, &present, &planned), []);
-    let decisions = judge.judge(EVERY, &interval, &present, &planned);
+    assert_eq!(judge.decide_moves(Duration::ZERO, &interval, &present, &planned), []);
+    let decisions = judge.decide_moves(EVERY, &interval, &present, &planned);
     assert_eq!(decisions[0].change, LanePlacementChange::Lane(Box::new(lane(4, 6))));
     assert_eq!(
         decisions[0].to_string(),
@@ -121,8 +121,8 @@ fn a_thread_that_waits_changes_its_seat_and_one_that_does_not_wait_stays() {
     let mut interval = seen(cpus, &present);
     let planned = placement(vec![lane(0, 2)]);
     let mut judge = ThreadMoveJudge::default();
-    assert_eq!(judge.judge(Duration::ZERO, &interval, &present, &planned), []);
-    let decisions = judge.judge(EVERY, &interval, &present, &planned);
+    assert_eq!(judge.decide_moves(Duration::ZERO, &interval, &present, &planned), []);
+    let decisions = judge.decide_moves(EVERY, &interval, &present, &planned);
     let to = ThreadMove { tid: 1, duty: ThreadDuty::Io(0), to: seat(2) };
     assert_eq!(decisions[0].change, LanePlacementChange::Threads(vec![to]));
     assert_eq!(
@@ -132,7 +132,7 @@ fn a_thread_that_waits_changes_its_seat_and_one_that_does_not_wait_stays() {
     );
     interval.threads.iter_mut().for_each(|thread| thread.delay = 0.1);
     let mut judge = ThreadMoveJudge::default();
-    let later = (0..9).flat_map(|i| judge.judge(EVERY * i, &interval, &present, &planned));
+    let later = (0..9).flat_map(|i| judge.decide_moves(EVERY * i, &interval, &present, &planned));
     assert_eq!(later.count(), 0);
 }
 
@@ -145,7 +145,7 @@ fn a_lane_does_not_move_onto_another() {
         let others = interval.threads.iter_mut().filter(|thread| thread.place.lane == 1);
         others.for_each(|thread| thread.run = run);
         let mut judge = ThreadMoveJudge::default();
-        (0..9).flat_map(|i| judge.judge(EVERY * i, &interval, &present, &planned)).count()
+        (0..9).flat_map(|i| judge.decide_moves(EVERY * i, &interval, &present, &planned)).count()
     };
     assert_eq!(decide(0.9), 0, "the other lane takes as much as the others here");
     assert_eq!(decide(0.1), 1);
@@ -159,11 +159,11 @@ fn a_lane_leaves_nodes_that_have_no_memory_left() {
     let mut judge = ThreadMoveJudge::default();
     let planned = placement(vec![lane(4, 5)]);
     let decisions: Vec<LaneMoveDecision> =
-        (0..2).flat_map(|i| judge.judge(EVERY * i, &interval, &present, &planned)).collect();
+        (0..2).flat_map(|i| judge.decide_moves(EVERY * i, &interval, &present, &planned)).collect();
     assert!(decisions[0].reason.contains("node 0 could not give 30 % of the pages"), "{}", decisions[0]);
     interval.loads.nodes.insert(1, NumaNodeLoad { short: 0.2, ..NumaNodeLoad::default() });
     let mut judge = ThreadMoveJudge::default();
-    assert_eq!((0..9).flat_map(|i| judge.judge(EVERY * i, &interval, &present, &planned)).count(), 0);
+    assert_eq!((0..9).flat_map(|i| judge.decide_moves(EVERY * i, &interval, &present, &planned)).count(), 0);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn load_that_follows_the_lane_moves_it_about_ten_times_an_hour() {
     for i in 0..1_800 {
         let mut cpus = [0.0; 8];
         cpus[present.lanes[0].socket * 4..][..4].fill(0.9);
-        let decisions = judge.judge(EVERY * i, &seen(cpus, &present), &present, &plan(cpus, 1));
+        let decisions = judge.decide_moves(EVERY * i, &seen(cpus, &present), &present, &plan(cpus, 1));
         decisions.iter().for_each(|decision| apply(&mut present, decision));
         moves += decisions.len();
     }
@@ -191,9 +191,9 @@ fn load_that_follows_the_lane_moves_it_about_ten_times_an_hour() {
 fn a_lane_that_was_calm_for_long_moves_soon_again() {
     let mut history = LaneMoveHistory::of(&lane(0, 1));
     let hour = Duration::from_secs(3_600);
-    [0, 30, 100].into_iter().for_each(|s| history.move_at(Duration::from_secs(s)));
+    [0, 30, 100].into_iter().for_each(|s| history.record_move(Duration::from_secs(s)));
     assert_eq!(history.rest, REST * 4);
-    history.move_at(hour);
+    history.record_move(hour);
     assert_eq!(history.rest, REST);
 }
 

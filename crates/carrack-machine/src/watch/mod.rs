@@ -28,13 +28,13 @@ const EVERY: Duration = Duration::from_secs(2);
 /// Watches `crew` until `stop` is closed. `replan` computes the placement on this machine under the given
 /// load; it must not depend on the current placement, and must keep the number of lanes. `tell` is called
 /// after each decision, with its result.
-pub fn watch_crew(
+pub fn watch_thread_bindings(
     crew: &EndThreadBindings,
     stop: &FifoConditionLock<()>,
     replan: &dyn Fn(&MachineLoads) -> EndThreadPlacement,
     tell: &dyn Fn(&LaneMoveDecision, &ThreadMoveResult),
 ) -> Result<(), KernelCountersError> {
-    ThreadPlacementWatch { crew, replan, tell, sampler: KernelCounterSampler::at(Path::new("/")) }
+    ThreadPlacementWatch { crew, replan, tell, sampler: KernelCounterSampler::with_root(Path::new("/")) }
         .run(stop, EVERY)
 }
 
@@ -50,13 +50,13 @@ impl ThreadPlacementWatch<'_> {
         let start = Instant::now();
         let mut judge = ThreadMoveJudge::default();
         let mut before = self.sampler.read(start.elapsed(), &tids(&self.crew.threads()))?;
-        while sleep(stop, every) {
+        while sleep_unless_stopped(stop, every) {
             let threads = self.crew.threads();
             let now = self.sampler.read(start.elapsed(), &tids(&threads))?;
             let seen = MachineLoadInterval::between(&before, &now, &threads);
             let (present, planned) = (self.crew.placement(), (self.replan)(&seen.loads));
-            for decision in judge.judge(now.at, &seen, &present, &planned) {
-                if let Some(moved) = self.carry_out(&decision) {
+            for decision in judge.decide_moves(now.at, &seen, &present, &planned) {
+                if let Some(moved) = self.apply_decision(&decision) {
                     (self.tell)(&decision, &moved);
                 }
             }
@@ -66,7 +66,7 @@ impl ThreadPlacementWatch<'_> {
     }
 
     /// `None` if all threads to move have ended meanwhile.
-    fn carry_out(&self, decision: &LaneMoveDecision) -> Option<ThreadMoveResult> {
+    fn apply_decision(&self, decision: &LaneMoveDecision) -> Option<ThreadMoveResult> {
         match &decision.change {
             LanePlacementChange::Lane(to) => self.crew.move_lane(decision.lane, to).ok(),
             LanePlacementChange::Threads(moves) => {
@@ -83,7 +83,7 @@ fn tids(threads: &[SeatedThread]) -> Vec<i32> {
 }
 
 /// Returns true if it slept to the end.
-fn sleep(stop: &FifoConditionLock<()>, time: Duration) -> bool {
+fn sleep_unless_stopped(stop: &FifoConditionLock<()>, time: Duration) -> bool {
     let until = Instant::now() + time;
     stop.take_timed(|_| {
         if Instant::now() >= until {
@@ -142,7 +142,7 @@ mod tests {
         fs::create_dir_all(root.path().join("proc")).unwrap();
         pass_time(root.path(), &all, 0);
         let crew = EndThreadBindings::new(on(&first, 0));
-        let _seated = crew.lane(0).sit(ThreadDuty::Comm);
+        let _seated = crew.lane(0).bind_current_thread(ThreadDuty::Comm);
         let stop = Arc::new(FifoConditionLock::new(()));
         let (told, hear) = mpsc::channel();
         let watching = {
@@ -158,7 +158,7 @@ mod tests {
                         on(&last, 1)
                     },
                     tell: &|decision, moved| told.send((decision.to_string(), moved.to_string())).unwrap(),
-                    sampler: KernelCounterSampler::at(&root),
+                    sampler: KernelCounterSampler::with_root(&root),
                 };
                 watch.run(&stop, Duration::from_millis(5))
             })
@@ -179,7 +179,7 @@ mod tests {
             let stop = Arc::clone(&stop);
             thread::spawn(move || {
                 let (crew, sampler) =
-                    (EndThreadBindings::unbound(), KernelCounterSampler::at(Path::new("/")));
+                    (EndThreadBindings::unbound(), KernelCounterSampler::with_root(Path::new("/")));
                 let (replan, tell) = (
                     |_: &MachineLoads| crew.placement(),
                     |decision: &LaneMoveDecision, _: &ThreadMoveResult| panic!("{decision}"),

@@ -123,14 +123,14 @@ enum WantedLaneMove {
 }
 
 impl WantedLaneMove {
-    fn strikes_wanted(self) -> u32 {
+    fn required_repetitions(self) -> u32 {
         if self == WantedLaneMove::Back { STRIKES_BACK } else { STRIKES }
     }
 }
 
 impl ThreadMoveJudge {
     /// Decides on changes; at most one for each lane. `now` counts from any origin.
-    pub(super) fn judge(
+    pub(super) fn decide_moves(
         &mut self,
         now: Duration,
         seen: &MachineLoadInterval,
@@ -142,7 +142,7 @@ impl ThreadMoveJudge {
         pairs
             .filter_map(|(lane, ((present, planned), history))| {
                 let wished = LaneMoveFacts { seen, lane, present, planned, home: &history.home }.decision();
-                history.consider(now, wished)
+                history.confirm_decision(now, wished)
             })
             .collect()
     }
@@ -155,7 +155,7 @@ impl LaneMoveHistory {
     }
 
     /// Passes a decision if it was repeated often enough, and the lane has rested.
-    fn consider(
+    fn confirm_decision(
         &mut self,
         now: Duration,
         wished: Option<(WantedLaneMove, LaneMoveDecision)>,
@@ -165,14 +165,14 @@ impl LaneMoveHistory {
         self.wish = wish;
         let (wish, decision) = wished?;
         let has_rested = self.moved_at.is_none_or(|moved_at| now >= moved_at + self.rest);
-        if self.strikes < wish.strikes_wanted() || !has_rested {
+        if self.strikes < wish.required_repetitions() || !has_rested {
             return None;
         }
-        self.move_at(now);
+        self.record_move(now);
         Some(decision)
     }
 
-    fn move_at(&mut self, now: Duration) {
+    fn record_move(&mut self, now: Duration) {
         let is_calm = self.moved_at.is_none_or(|moved_at| now >= moved_at + CALM);
         self.rest = if is_calm { REST } else { (self.rest * 2).min(REST_MAX) };
         (self.moved_at, self.wish, self.strikes) = (Some(now), None, 0);
@@ -193,31 +193,31 @@ impl LaneMoveFacts<'_> {
         let is_elsewhere =
             self.present.socket != self.planned.socket || self.present.memory != self.planned.memory;
         let (wish, change, reason) = if is_elsewhere {
-            let (wish, reason) = match self.crowded_out().or_else(|| self.short_of_memory()) {
+            let (wish, reason) = match self.crowding_reason().or_else(|| self.memory_shortage_reason()) {
                 Some(reason) => (WantedLaneMove::Away(self.planned.socket), reason),
-                None => (WantedLaneMove::Back, self.home_is_free()?),
+                None => (WantedLaneMove::Back, self.return_home_reason()?),
             };
             (wish, LanePlacementChange::Lane(Box::new(self.planned.clone())), reason)
         } else {
-            let (change, reason) = self.threads_in_need()?;
+            let (change, reason) = self.starved_thread_moves()?;
             (WantedLaneMove::Seats, change, reason)
         };
         Some((wish, LaneMoveDecision { lane: self.lane, change, reason }))
     }
 
-    fn crowded_out(&self) -> Option<String> {
-        let here = self.mean_taken(&self.present.cpus())?;
-        let there = self.mean_taken(&self.planned.cpus())?;
+    fn crowding_reason(&self) -> Option<String> {
+        let here = self.mean_foreign_load(&self.present.cpus())?;
+        let there = self.mean_foreign_load(&self.planned.cpus())?;
         is_clearly_less(there, here).then(|| {
             let (from, to) = (name(self.present), name(self.planned));
             format!("{from}'s cores are {} taken by others, {to}'s {}", percent(here), percent(there))
         })
     }
 
-    fn short_of_memory(&self) -> Option<String> {
-        let (here, there) = (self.short(self.present), self.short(self.planned));
+    fn memory_shortage_reason(&self) -> Option<String> {
+        let (here, there) = (self.memory_shortage(self.present), self.memory_shortage(self.planned));
         let [taken_here, taken_there] =
-            [self.present, self.planned].map(|place| self.mean_taken(&place.cpus()).unwrap_or(0.0));
+            [self.present, self.planned].map(|place| self.mean_foreign_load(&place.cpus()).unwrap_or(0.0));
         let is_worse_otherwise = is_clearly_less(taken_here, taken_there);
         (here >= SHORT_MIN && there <= here / 2.0 && !is_worse_otherwise).then(|| {
             let (from, to) = (name(self.present), name(self.planned));
@@ -229,19 +229,19 @@ impl LaneMoveFacts<'_> {
         })
     }
 
-    fn home_is_free(&self) -> Option<String> {
+    fn return_home_reason(&self) -> Option<String> {
         let is_home = (self.planned.socket, &self.planned.memory) == (self.home.0, &self.home.1);
-        let taken = self.mean_taken(&self.planned.cpus())?;
-        let is_free = taken <= FREE_MAX && self.short(self.planned) < SHORT_MIN;
+        let taken = self.mean_foreign_load(&self.planned.cpus())?;
+        let is_free = taken <= FREE_MAX && self.memory_shortage(self.planned) < SHORT_MIN;
         (is_home && is_free).then(|| format!("{}, where it was at first, is free again", name(self.planned)))
     }
 
-    fn threads_in_need(&self) -> Option<(LanePlacementChange, String)> {
+    fn starved_thread_moves(&self) -> Option<(LanePlacementChange, String)> {
         let moves: Vec<(&ThreadLoad, ThreadSeat)> =
             self.threads().filter_map(|thread| self.better_seat(thread)).collect();
-        let in_need: Vec<_> = moves.iter().filter(|(thread, _)| self.is_in_need(thread)).collect();
-        let here = mean(in_need.iter().map(|(thread, _)| self.mean_taken(&thread.place.cpus)))?;
-        let there = mean(in_need.iter().map(|(_, seat)| self.mean_taken(&seat.cpus)))?;
+        let in_need: Vec<_> = moves.iter().filter(|(thread, _)| self.is_starved(thread)).collect();
+        let here = mean(in_need.iter().map(|(thread, _)| self.mean_foreign_load(&thread.place.cpus)))?;
+        let there = mean(in_need.iter().map(|(_, seat)| self.mean_foreign_load(&seat.cpus)))?;
         let (worst, _) = in_need.iter().max_by(|a, b| a.0.delay.total_cmp(&b.0.delay))?;
         is_clearly_less(there, here).then(|| {
             let reason = format!(
@@ -271,18 +271,18 @@ impl LaneMoveFacts<'_> {
         (!seat.cpus.is_empty() && seat.cpus != thread.place.cpus).then_some((thread, seat))
     }
 
-    fn is_in_need(&self, thread: &ThreadLoad) -> bool {
-        let taken = self.mean_taken(&thread.place.cpus);
+    fn is_starved(&self, thread: &ThreadLoad) -> bool {
+        let taken = self.mean_foreign_load(&thread.place.cpus);
         thread.delay >= DELAY_MIN && taken.is_some_and(|taken| taken >= TAKEN_MIN)
     }
 
-    fn mean_taken(&self, cpus: &CpuSet) -> Option<f64> {
-        let sum: f64 = cpus.iter().map(|cpu| self.taken(cpu)).sum();
+    fn mean_foreign_load(&self, cpus: &CpuSet) -> Option<f64> {
+        let sum: f64 = cpus.iter().map(|cpu| self.foreign_load(cpu)).sum();
         (!cpus.is_empty()).then(|| sum / cpus.len() as f64)
     }
 
     /// Load of a CPU by other programs and other lanes; 1 for a CPU that does not exist.
-    fn taken(&self, cpu: u32) -> f64 {
+    fn foreign_load(&self, cpu: u32) -> f64 {
         let Some(others) = self.seen.loads.cpus.get(&cpu) else { return 1.0 };
         let lanes: f64 = self
             .seen
@@ -294,7 +294,7 @@ impl LaneMoveFacts<'_> {
         (others + lanes).min(1.0)
     }
 
-    fn short(&self, place: &LanePlacement) -> f64 {
+    fn memory_shortage(&self, place: &LanePlacement) -> f64 {
         place
             .memory
             .iter()

@@ -80,7 +80,7 @@ pub(super) struct KernelCounterSampler {
 
 impl KernelCounterSampler {
     /// For the machine whose /proc and /sys are in `root`.
-    pub(super) fn at(root: &Path) -> KernelCounterSampler {
+    pub(super) fn with_root(root: &Path) -> KernelCounterSampler {
         KernelCounterSampler { root: root.to_path_buf() }
     }
 
@@ -90,11 +90,11 @@ impl KernelCounterSampler {
         at: Duration,
         tids: &[i32],
     ) -> Result<MachineCounterSample, KernelCountersError> {
-        let threads = tids.iter().filter_map(|&tid| Some((tid, self.thread(tid)?))).collect();
-        Ok(MachineCounterSample { at, cpus: self.cpus()?, threads, nodes: self.nodes() })
+        let threads = tids.iter().filter_map(|&tid| Some((tid, self.read_thread_times(tid)?))).collect();
+        Ok(MachineCounterSample { at, cpus: self.read_cpu_ticks()?, threads, nodes: self.read_node_pages() })
     }
 
-    fn cpus(&self) -> Result<BTreeMap<u32, CpuTicks>, KernelCountersError> {
+    fn read_cpu_ticks(&self) -> Result<BTreeMap<u32, CpuTicks>, KernelCountersError> {
         let path = self.root.join("proc/stat");
         let text = std::fs::read_to_string(&path)
             .map_err(|source| KernelCountersError::Unreadable { path: path.clone(), source })?;
@@ -102,7 +102,7 @@ impl KernelCounterSampler {
         if cpus.is_empty() { Err(KernelCountersError::Unknown(path)) } else { Ok(cpus) }
     }
 
-    fn thread(&self, tid: i32) -> Option<ThreadTimes> {
+    fn read_thread_times(&self, tid: i32) -> Option<ThreadTimes> {
         let mut times = thread_line(&self.thread_file(tid, "stat")?)?;
         // Without CONFIG_SCHED_INFO there are only ticks, and delays are unknown.
         if let Some((run_ns, delay_ns)) =
@@ -120,7 +120,7 @@ impl KernelCounterSampler {
         std::fs::read_to_string(self.root.join(format!("proc/self/task/{tid}/{name}"))).ok()
     }
 
-    fn nodes(&self) -> BTreeMap<u32, NodePages> {
+    fn read_node_pages(&self) -> BTreeMap<u32, NodePages> {
         let directory = self.root.join("sys/devices/system/node");
         let entries = std::fs::read_dir(&directory).into_iter().flatten().filter_map(Result::ok);
         entries
@@ -146,14 +146,14 @@ fn cpu_line(line: &str) -> Option<(u32, CpuTicks)> {
 fn thread_line(stat: &str) -> Option<ThreadTimes> {
     // The name, in parentheses, may itself have blanks and parentheses; field 3 follows.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let run_ticks: u64 = number_of(&fields, 14)? + number_of(&fields, 15)?;
+    let run_ticks: u64 = stat_field(&fields, 14)? + stat_field(&fields, 15)?;
     let run_ns = run_ticks * (1_000_000_000 / TICKS_PER_S);
-    let last_cpu = u32::try_from(number_of(&fields, 39)?).ok()?;
+    let last_cpu = u32::try_from(stat_field(&fields, 39)?).ok()?;
     Some(ThreadTimes { last_cpu, run_ns, delay_ns: 0, migrations: 0 })
 }
 
 /// A field of `/proc/PID/stat`, by its number in proc_pid_stat(5); `fields` begins at number 3.
-fn number_of(fields: &[&str], number: usize) -> Option<u64> {
+fn stat_field(fields: &[&str], number: usize) -> Option<u64> {
     fields.get(number - 3)?.parse().ok()
 }
 
@@ -169,11 +169,11 @@ fn migrations_line(text: &str) -> Option<u64> {
 
 fn node_pages(text: &str) -> NodePages {
     let [hit, miss, foreign, other] =
-        ["numa_hit", "numa_miss", "numa_foreign", "other_node"].map(|name| count_of(text, name));
+        ["numa_hit", "numa_miss", "numa_foreign", "other_node"].map(|name| numastat_count(text, name));
     NodePages { hit, miss, foreign, other }
 }
 
-fn count_of(numastat: &str, name: &str) -> u64 {
+fn numastat_count(numastat: &str, name: &str) -> u64 {
     let line = numastat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
@@ -213,7 +213,7 @@ mod tests {
             ("sys/devices/system/node/possible", "0-1"),
         ]);
         let at = Duration::from_secs(4);
-        let sample = KernelCounterSampler::at(root.path()).read(at, &[7, 8, 9]).unwrap();
+        let sample = KernelCounterSampler::with_root(root.path()).read(at, &[7, 8, 9]).unwrap();
         let cpus = [(0, CpuTicks { work: 18, all: 132 }), (12, CpuTicks { work: 1, all: 51 })];
         let exact = ThreadTimes { last_cpu: 11, run_ns: 5_000, delay_ns: 600, migrations: 14 };
         let coarse = ThreadTimes { last_cpu: 11, run_ns: 420_000_000, delay_ns: 0, migrations: 0 };
@@ -226,12 +226,12 @@ mod tests {
     fn a_machine_without_proc_is_an_error() {
         let root = machine(&[]);
         assert!(matches!(
-            KernelCounterSampler::at(root.path()).read(Duration::ZERO, &[]),
+            KernelCounterSampler::with_root(root.path()).read(Duration::ZERO, &[]),
             Err(KernelCountersError::Unreadable { .. })
         ));
         let root = machine(&[("proc/stat", "something else\n")]);
         assert!(matches!(
-            KernelCounterSampler::at(root.path()).read(Duration::ZERO, &[]),
+            KernelCounterSampler::with_root(root.path()).read(Duration::ZERO, &[]),
             Err(KernelCountersError::Unknown(_))
         ));
     }
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn this_machine_is_read() {
         let tid = this_thread();
-        let sample = KernelCounterSampler::at(Path::new("/")).read(Duration::ZERO, &[tid]).unwrap();
+        let sample = KernelCounterSampler::with_root(Path::new("/")).read(Duration::ZERO, &[tid]).unwrap();
         assert!(sample.cpus.contains_key(&sample.threads[&tid].last_cpu));
         assert!(sample.cpus.values().any(|ticks| ticks.all > ticks.work));
     }

@@ -64,8 +64,8 @@ impl MachineLoadInterval {
                 Some(thread_load(place, before.threads.get(&place.tid).unwrap_or(&new), is, elapsed_ns))
             })
             .collect();
-        let nodes = both(&before.nodes, &after.nodes).map(|(node, was, is)| (node, node_load(was, is)));
-        let loads = MachineLoads { cpus: taken_by_others(before, after, &threads), nodes: nodes.collect() };
+        let nodes = pair_by_id(&before.nodes, &after.nodes).map(|(node, was, is)| (node, node_load(was, is)));
+        let loads = MachineLoads { cpus: load_of_others(before, after, &threads), nodes: nodes.collect() };
         MachineLoadInterval { loads, threads }
     }
 }
@@ -83,12 +83,12 @@ fn thread_load(place: &SeatedThread, was: &ThreadTimes, is: &ThreadTimes, elapse
 
 /// The work on each CPU without that of our threads: subtracted from the CPU where each ran last, and the
 /// remainder from the other CPUs of its seat.
-fn taken_by_others(
+fn load_of_others(
     before: &MachineCounterSample,
     after: &MachineCounterSample,
     threads: &[ThreadLoad],
 ) -> BTreeMap<u32, f64> {
-    let work = both(&before.cpus, &after.cpus).map(|(cpu, was, is)| {
+    let work = pair_by_id(&before.cpus, &after.cpus).map(|(cpu, was, is)| {
         let all = is.all.saturating_sub(was.all).max(1) as f64;
         (cpu, (is.work.saturating_sub(was.work) as f64 / all).min(1.0))
     });
@@ -115,7 +115,7 @@ fn node_load(was: &NodePages, is: &NodePages) -> NumaNodeLoad {
     NumaNodeLoad { short, missed, remote: is.other.saturating_sub(was.other) }
 }
 
-fn both<'a, V>(
+fn pair_by_id<'a, V>(
     before: &'a BTreeMap<u32, V>,
     after: &'a BTreeMap<u32, V>,
 ) -> impl Iterator<Item = (u32, &'a V, &'a V)> {

@@ -14,7 +14,7 @@ pub(super) trait CgroupFileOperations: Send + Sync {
     fn make_dir(&self, path: &Path) -> io::Result<()>;
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
     /// The names of a directory's subdirectories.
-    fn dirs(&self, path: &Path) -> io::Result<Vec<String>>;
+    fn list_dirs(&self, path: &Path) -> io::Result<Vec<String>>;
 }
 
 struct KernelCgroupFiles;
@@ -37,7 +37,7 @@ impl CgroupFileOperations for KernelCgroupFiles {
         fs::remove_dir(path)
     }
 
-    fn dirs(&self, path: &Path) -> io::Result<Vec<String>> {
+    fn list_dirs(&self, path: &Path) -> io::Result<Vec<String>> {
         let entries = fs::read_dir(path)?.filter_map(Result::ok);
         let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         Ok(dirs.filter_map(|entry| entry.file_name().into_string().ok()).collect())
@@ -55,11 +55,11 @@ impl CgroupTree {
     /// The hierarchy of this machine; `None` if it is not mounted.
     pub fn of_this_machine() -> Option<CgroupTree> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-        Some(CgroupTree::at(&mount_point(&mounts)?, Path::new("/proc")))
+        Some(CgroupTree::with_roots(&mount_point(&mounts)?, Path::new("/proc")))
     }
 
     /// The hierarchy at `root`, with its processes' files at `proc`.
-    pub fn at(root: &Path, proc: &Path) -> CgroupTree {
+    pub fn with_roots(root: &Path, proc: &Path) -> CgroupTree {
         CgroupTree::of_files(root, proc, Box::new(KernelCgroupFiles))
     }
 
@@ -89,19 +89,19 @@ impl CgroupTree {
     }
 
     /// Enables or disables the division of CPUs.
-    pub(super) fn divide_cpus(&self, on: bool) -> Result<(), CoreZoneError> {
+    pub(super) fn set_cpu_division(&self, on: bool) -> Result<(), CoreZoneError> {
         self.write(&self.root.join("cgroup.subtree_control"), if on { "+cpuset" } else { "-cpuset" })
     }
 
     /// Returns true if any group below the top has its own CPUs.
-    pub(super) fn has_divided_cpus(&self) -> bool {
-        let names = self.files.dirs(&self.root).unwrap_or_default();
+    pub(super) fn has_group_with_cpus(&self) -> bool {
+        let names = self.files.list_dirs(&self.root).unwrap_or_default();
         let paths = names.iter().map(|name| self.root.join(name).join("cpuset.cpus"));
         paths.filter_map(|path| self.files.read(&path).ok()).any(|cpus| !cpus.trim().is_empty())
     }
 
     /// The CPUs at the top that are in no zone.
-    pub(super) fn cpus_for_all(&self) -> Result<CpuSet, CoreZoneError> {
+    pub(super) fn unassigned_cpus(&self) -> Result<CpuSet, CoreZoneError> {
         let path = self.root.join("cpuset.cpus.effective");
         let text = self.read(&path)?;
         text.parse().map_err(|error| CoreZoneError::refused("read", &path, io::Error::other(error)))
@@ -109,7 +109,7 @@ impl CgroupTree {
 
     /// Names of the groups below the top.
     pub(super) fn groups(&self) -> Result<Vec<String>, CoreZoneError> {
-        self.files.dirs(&self.root).map_err(|error| CoreZoneError::refused("list", &self.root, error))
+        self.files.list_dirs(&self.root).map_err(|error| CoreZoneError::refused("list", &self.root, error))
     }
 
     pub(super) fn make(&self, group: &Path) -> Result<(), CoreZoneError> {
@@ -144,10 +144,10 @@ impl CgroupTree {
 
     /// Moves a process into a group, or else to the top, which accepts every process.
     pub(super) fn move_to(&self, pid: u32, group: &Path) -> Result<(), CoreZoneError> {
-        self.enter(pid, group).or_else(|_| self.enter(pid, &self.root))
+        self.add_process(pid, group).or_else(|_| self.add_process(pid, &self.root))
     }
 
-    pub(super) fn enter(&self, pid: u32, group: &Path) -> Result<(), CoreZoneError> {
+    pub(super) fn add_process(&self, pid: u32, group: &Path) -> Result<(), CoreZoneError> {
         self.write(&group.join("cgroup.procs"), &pid.to_string())
     }
 
@@ -159,16 +159,16 @@ impl CgroupTree {
     }
 
     /// Start time of a process in ticks since boot: unique together with its ID (proc_pid_stat(5)).
-    pub(super) fn start_of(&self, pid: u32) -> Option<u64> {
+    pub(super) fn start_time_of(&self, pid: u32) -> Option<u64> {
         let stat = self.files.read(&self.proc.join(pid.to_string()).join("stat")).ok()?;
         // The name, in parentheses, may itself have blanks and parentheses; field 3 follows.
         stat.rsplit_once(')')?.1.split_whitespace().nth(22 - 3)?.parse().ok()
     }
 
     /// Start time of this process.
-    pub(super) fn own_start(&self, pid: u32) -> Result<u64, CoreZoneError> {
+    pub(super) fn own_start_time(&self, pid: u32) -> Result<u64, CoreZoneError> {
         let stat = self.proc.join(pid.to_string()).join("stat");
-        self.start_of(pid)
+        self.start_time_of(pid)
             .ok_or_else(|| CoreZoneError::refused("read", &stat, io::ErrorKind::NotFound.into()))
     }
 
@@ -211,10 +211,10 @@ mod tests {
 
     #[test]
     fn a_process_is_known_by_its_start() {
-        let tree = CgroupTree::at(Path::new("/nowhere"), Path::new("/proc"));
-        let start = tree.start_of(std::process::id()).unwrap();
+        let tree = CgroupTree::with_roots(Path::new("/nowhere"), Path::new("/proc"));
+        let start = tree.start_time_of(std::process::id()).unwrap();
         assert!(start > 0);
-        assert_eq!(tree.start_of(std::process::id()), Some(start));
-        assert_eq!(tree.start_of(u32::MAX), None);
+        assert_eq!(tree.start_time_of(std::process::id()), Some(start));
+        assert_eq!(tree.start_time_of(u32::MAX), None);
     }
 }

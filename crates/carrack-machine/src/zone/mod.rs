@@ -42,7 +42,7 @@ use serde::{Deserialize, Serialize};
 use crate::id_set::{CpuSet, NodeSet};
 
 pub use cgroup_tree::CgroupTree;
-pub use stale::{StaleZoneCgroup, repair_zones, stale_zones};
+pub use stale::{StaleZoneCgroup, remove_stale_zones, stale_zones};
 
 /// Protection of the transfer's cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -204,22 +204,22 @@ impl CpusetPartitionGuard {
             return Err(CoreZoneError::NoController);
         }
         // A killed predecessor's zone may hold the wanted CPUs. A failed repair shows below, if it matters.
-        let _ = repair_zones(&tree);
-        if tree.cpus_for_all()?.is_subset(cpus) {
+        let _ = remove_stale_zones(&tree);
+        if tree.unassigned_cpus()?.is_subset(cpus) {
             return Err(CoreZoneError::NoneLeft(cpus.clone()));
         }
         let mut partition = CpusetPartitionGuard::make(tree)?;
-        partition.fill(cpus, mems)?;
+        partition.configure_and_enter(cpus, mems)?;
         Ok(partition)
     }
 
     /// From here on, dropping the partition undoes all steps.
     fn make(tree: CgroupTree) -> Result<CpusetPartitionGuard, CoreZoneError> {
         let pid = std::process::id();
-        let group = tree.group(&stale::name_of(pid, tree.own_start(pid)?));
+        let group = tree.group(&stale::name_of(pid, tree.own_start_time(pid)?));
         let divided_by_us = !tree.divides_cpus();
         if divided_by_us {
-            tree.divide_cpus(true)?;
+            tree.set_cpu_division(true)?;
         }
         let mut partition =
             CpusetPartitionGuard { tree, group, is_made: false, came_from: None, divided_by_us };
@@ -228,7 +228,7 @@ impl CpusetPartitionGuard {
         Ok(partition)
     }
 
-    fn fill(&mut self, cpus: &CpuSet, mems: &NodeSet) -> Result<(), CoreZoneError> {
+    fn configure_and_enter(&mut self, cpus: &CpuSet, mems: &NodeSet) -> Result<(), CoreZoneError> {
         let (tree, group) = (&self.tree, &self.group);
         tree.set(group, "cpuset.cpus", &cpus.to_string())?;
         if !mems.is_empty() {
@@ -240,7 +240,7 @@ impl CpusetPartitionGuard {
             return Err(CoreZoneError::Invalid(state));
         }
         let before = tree.own_group()?;
-        tree.enter(std::process::id(), group)?;
+        tree.add_process(std::process::id(), group)?;
         self.came_from = Some(before);
         Ok(())
     }
@@ -256,8 +256,8 @@ impl CpusetPartitionGuard {
         if std::mem::take(&mut self.is_made) {
             self.tree.remove(&self.group)?;
         }
-        if std::mem::take(&mut self.divided_by_us) && !self.tree.has_divided_cpus() {
-            self.tree.divide_cpus(false)?;
+        if std::mem::take(&mut self.divided_by_us) && !self.tree.has_group_with_cpus() {
+            self.tree.set_cpu_division(false)?;
         }
         Ok(())
     }

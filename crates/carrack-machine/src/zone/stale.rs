@@ -31,7 +31,7 @@ pub(super) fn name_of(pid: u32, start: u64) -> String {
 /// The zones whose process has ended.
 pub fn stale_zones(tree: &CgroupTree) -> Result<Vec<StaleZoneCgroup>, CoreZoneError> {
     let found = tree.groups()?.into_iter().filter_map(|name| {
-        let (pid, start) = owner(&name)?;
+        let (pid, start) = parse_owner(&name)?;
         let group = tree.group(&name);
         let cpus = tree.get(&group, "cpuset.cpus").unwrap_or_default();
         (!is_alive(tree, pid, start, &tree.members(&group))).then_some(StaleZoneCgroup { name, pid, cpus })
@@ -41,19 +41,19 @@ pub fn stale_zones(tree: &CgroupTree) -> Result<Vec<StaleZoneCgroup>, CoreZoneEr
 
 /// Removes stale zones, and returns them. Processes that a killed one has left in its zone move to the top of
 /// the hierarchy.
-pub fn repair_zones(tree: &CgroupTree) -> Result<Vec<StaleZoneCgroup>, CoreZoneError> {
+pub fn remove_stale_zones(tree: &CgroupTree) -> Result<Vec<StaleZoneCgroup>, CoreZoneError> {
     let zones = stale_zones(tree)?;
     for zone in &zones {
         let group = tree.group(&zone.name);
         for pid in tree.members(&group) {
-            tree.enter(pid, &tree.group(""))?;
+            tree.add_process(pid, &tree.group(""))?;
         }
         tree.remove(&group)?;
     }
     Ok(zones)
 }
 
-fn owner(name: &str) -> Option<(u32, u64)> {
+fn parse_owner(name: &str) -> Option<(u32, u64)> {
     let (pid, start) = name.strip_prefix(PREFIX)?.split_once('-')?;
     Some((pid.parse().ok()?, start.parse().ok()?))
 }
@@ -61,5 +61,5 @@ fn owner(name: &str) -> Option<(u32, u64)> {
 /// In another PID namespace the owner has another ID there than here, but the same start time; an invisible
 /// member (0) may be the owner.
 fn is_alive(tree: &CgroupTree, pid: u32, start: u64, members: &[u32]) -> bool {
-    std::iter::once(&pid).chain(members).any(|&pid| pid == 0 || tree.start_of(pid) == Some(start))
+    std::iter::once(&pid).chain(members).any(|&pid| pid == 0 || tree.start_time_of(pid) == Some(start))
 }

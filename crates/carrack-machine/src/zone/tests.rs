@@ -54,7 +54,7 @@ impl SimulatedCgroupTree {
     }
 
     fn zones(&self) -> Vec<String> {
-        let names = self.dirs(Path::new(ROOT)).unwrap();
+        let names = self.list_dirs(Path::new(ROOT)).unwrap();
         names.into_iter().filter(|name| name.starts_with("carrack-zone-")).collect()
     }
 
@@ -139,7 +139,7 @@ impl CgroupFileOperations for SimulatedCgroupTree {
         Ok(())
     }
 
-    fn dirs(&self, path: &Path) -> io::Result<Vec<String>> {
+    fn list_dirs(&self, path: &Path) -> io::Result<Vec<String>> {
         let files = self.files.lock().unwrap();
         let in_it = files.keys().filter_map(|file| file.strip_prefix(path).ok());
         let mut names: Vec<String> = in_it
@@ -288,7 +288,7 @@ fn zones_of_killed_processes_are_found_and_removed() {
     let tree = model.tree().unwrap();
     let stale: Vec<_> = stale_zones(&tree).unwrap().into_iter().map(|zone| zone.name).collect();
     assert_eq!(stale, ["carrack-zone-60-6", "carrack-zone-65-65"]);
-    let repaired = repair_zones(&tree).unwrap();
+    let repaired = remove_stale_zones(&tree).unwrap();
     assert_eq!(repaired[0].to_string(), "carrack-zone-60-6 keeps CPU 2-3 for process 60, which is gone");
     assert_eq!(stale_zones(&tree).unwrap(), []);
     assert_eq!(model.text("cpuset.cpus.effective"), "0-7");

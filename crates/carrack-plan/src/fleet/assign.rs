@@ -53,7 +53,7 @@ pub fn assign(
     sorted.sort();
     sorted.dedup();
     for pair in sorted {
-        table.take_in(pair);
+        table.add_present_pair(pair);
     }
     table.end_crowded();
     table.end_beyond_shares();
@@ -114,14 +114,14 @@ impl<'a> MoverPairAssigner<'a> {
     }
 
     /// Counts a pair, unless it is the manager's own and can't stay.
-    fn take_in(&mut self, pair: AssignedMoverPair) {
+    fn add_present_pair(&mut self, pair: AssignedMoverPair) {
         let claim = self.claim_of.get(&*pair.transfer).copied();
         let ends = [&pair.source, &pair.sink].map(|id| self.by_id.get(&**id).copied());
         let kept = UnchangedMoverPair { pair, claim, ends };
         if self.is_mine(&kept) && !self.can_stay(&kept) {
             self.changes.drop.push(kept.pair);
         } else {
-            self.count(&kept, true);
+            self.adjust_load(&kept, true);
             self.kept.push(kept);
         }
     }
@@ -140,7 +140,7 @@ impl<'a> MoverPairAssigner<'a> {
             && self.movers[source].protocol == self.movers[sink].protocol
     }
 
-    fn count(&mut self, kept: &UnchangedMoverPair, is_there: bool) {
+    fn adjust_load(&mut self, kept: &UnchangedMoverPair, is_there: bool) {
         for mover in kept.ends.into_iter().flatten() {
             let on_host = kept.claim.map(|claim| &mut self.on_host[claim][self.hosts[mover]]);
             for count in on_host.into_iter().chain([&mut self.load[mover]]) {
@@ -156,7 +156,7 @@ impl<'a> MoverPairAssigner<'a> {
             let mut movers = kept.ends.iter().flatten();
             let is_crowded = movers.any(|&mover| self.load[mover] > self.movers[mover].pairs_max);
             if self.is_mine(kept) && is_crowded {
-                self.end(position);
+                self.drop_pair(position);
             }
         }
     }
@@ -165,16 +165,16 @@ impl<'a> MoverPairAssigner<'a> {
         for claim in (0..self.claims.len()).filter(|&claim| self.claims[claim].is_mine) {
             while self.pairs_of(claim) > self.shares[claim] {
                 let of_claim = (0..self.kept.len()).filter(|&at| self.kept[at].claim == Some(claim));
-                let most_crowded =
-                    of_claim.max_by_key(|&at| (self.crowd(claim, &self.kept[at]), self.kept[at].pair.number));
+                let most_crowded = of_claim
+                    .max_by_key(|&at| (self.pair_load(claim, &self.kept[at]), self.kept[at].pair.number));
                 let Some(position) = most_crowded else { break };
-                self.end(position);
+                self.drop_pair(position);
             }
         }
     }
 
     /// Returns the load of a pair's hosts by its transfer, and of its movers by all transfers.
-    fn crowd(&self, claim: usize, kept: &UnchangedMoverPair) -> (u32, u32) {
+    fn pair_load(&self, claim: usize, kept: &UnchangedMoverPair) -> (u32, u32) {
         let (mut on_hosts, mut on_movers) = (0, 0);
         for mover in kept.ends.into_iter().flatten() {
             on_hosts += self.host_load(claim, mover);
@@ -187,9 +187,9 @@ impl<'a> MoverPairAssigner<'a> {
         self.on_host[claim][self.hosts[mover]]
     }
 
-    fn end(&mut self, position: usize) {
+    fn drop_pair(&mut self, position: usize) {
         let kept = self.kept.remove(position);
-        self.count(&kept, false);
+        self.adjust_load(&kept, false);
         self.changes.drop.push(kept.pair);
     }
 
@@ -236,7 +236,7 @@ impl<'a> MoverPairAssigner<'a> {
         };
         self.changes.add.push(pair.clone());
         let kept = UnchangedMoverPair { pair, claim: Some(claim), ends: [Some(source), Some(sink)] };
-        self.count(&kept, true);
+        self.adjust_load(&kept, true);
         self.kept.push(kept);
     }
 
@@ -251,11 +251,11 @@ impl<'a> MoverPairAssigner<'a> {
             let [source_room, sink_room] = [&sources, &sinks]
                 .map(|ends| ends.iter().map(|&mover| u64::from(self.room(mover))).sum::<u64>());
             if source_room <= sink_room {
-                let source = self.best(claim, &sources, None)?;
-                Some([source, self.best(claim, &sinks, Some(source))?])
+                let source = self.best_mover(claim, &sources, None)?;
+                Some([source, self.best_mover(claim, &sinks, Some(source))?])
             } else {
-                let sink = self.best(claim, &sinks, None)?;
-                Some([self.best(claim, &sources, Some(sink))?, sink])
+                let sink = self.best_mover(claim, &sinks, None)?;
+                Some([self.best_mover(claim, &sources, Some(sink))?, sink])
             }
         });
         pairs.min_by_key(|ends| {
@@ -283,7 +283,7 @@ impl<'a> MoverPairAssigner<'a> {
     /// Returns the best mover. The first end of a pair is rather a mover that can't be its other end. The
     /// second is not `taken`, the first, unless there is no other: a mover can send to itself if it has room
     /// for both ends.
-    fn best(&self, claim: usize, movers: &[usize], taken: Option<usize>) -> Option<usize> {
+    fn best_mover(&self, claim: usize, movers: &[usize], taken: Option<usize>) -> Option<usize> {
         let free = movers.iter().copied().filter(|&index| Some(index) != taken || self.room(index) > 1);
         free.min_by_key(|&index| {
             let is_needed = taken.is_none() && self.at_both_ends[claim].contains(&index);

@@ -58,26 +58,26 @@ impl FailedMovers {
     }
 
     /// Returns true if one of these movers has not failed the item yet.
-    pub fn leaves(&self, is_source: bool, movers: &[String]) -> bool {
+    pub fn has_untried(&self, is_source: bool, movers: &[String]) -> bool {
         let tried = if is_source { &self.sources } else { &self.sinks };
         movers.iter().any(|mover| !tried.contains(mover))
     }
 
     /// Returns true if other pairs should try the item first: one of this pair's movers has failed it, and
     /// another mover has not.
-    pub fn is_for_others(&self, source: &str, sink: &str, able: &AvailableMovers) -> bool {
-        self.sources.iter().any(|tried| tried == source) && self.leaves(true, &able.sources)
-            || self.sinks.iter().any(|tried| tried == sink) && self.leaves(false, &able.sinks)
+    pub fn should_leave_to_others(&self, source: &str, sink: &str, able: &AvailableMovers) -> bool {
+        self.sources.iter().any(|tried| tried == source) && self.has_untried(true, &able.sources)
+            || self.sinks.iter().any(|tried| tried == sink) && self.has_untried(false, &able.sinks)
     }
 }
 
 /// Returns true if an item with this number of deliveries may still be left to other pairs.
-pub fn may_be_left(delivered: u64) -> bool {
+pub fn may_leave_to_others(delivered: u64) -> bool {
     delivered <= LEFT_TO_OTHERS_MAX
 }
 
 /// Returns the delay before a left item with this number of deliveries is delivered again.
-pub fn left_for(delivered: u64) -> Duration {
+pub fn redelivery_delay(delivered: u64) -> Duration {
     let doublings = delivered.saturating_sub(LEFT_SOON).min(16) as u32;
     (LEFT_FOR_FIRST * 2_u32.pow(doublings)).min(LEFT_FOR_MAX)
 }
@@ -87,7 +87,7 @@ pub fn left_for(delivered: u64) -> Duration {
 /// Its manager may know all chunks of an earlier attempt, and looks whether the queue is empty before it
 /// closes the transfer. A published chunk appears in the queue's counts a moment later, and the scan that
 /// published it covers that moment.
-pub fn acknowledged_after(delivered: u64) -> Duration {
+pub fn scan_ack_delay(delivered: u64) -> Duration {
     if delivered > 1 { COUNTED_WITHIN } else { Duration::ZERO }
 }
 
@@ -102,7 +102,7 @@ pub struct AvailableMovers {
 }
 
 impl AvailableMovers {
-    fn at(&self, is_source: bool) -> &[String] {
+    fn movers_of_end(&self, is_source: bool) -> &[String] {
         if is_source { &self.sources } else { &self.sinks }
     }
 }
@@ -124,7 +124,7 @@ pub enum QueuedChunkStep {
     ReadTried,
     /// Give the chunk back with this delay. The case is over.
     Leave(Duration),
-    /// Give the chunk to the session. Once the sink has settled it, [`ChunkDeliveryState::settled`] is
+    /// Give the chunk to the session. Once the sink has settled it, [`ChunkDeliveryState::record_settled`] is
     /// called.
     Carry,
     /// Let a witness look for the chunk's entries. Answer: [`ChunkStepResult::Doubts`], with all doubts of
@@ -169,7 +169,7 @@ impl ChunkDeliveryState {
     /// Creates the case of a chunk that was delivered to the pair of these movers for the `delivered`-th
     /// time, from 1.
     pub fn new(source: &str, sink: &str, delivered: u64) -> ChunkDeliveryState {
-        let was_tried = delivered > 1 && may_be_left(delivered);
+        let was_tried = delivered > 1 && may_leave_to_others(delivered);
         let next = if was_tried { QueuedChunkStep::ReadTried } else { QueuedChunkStep::Carry };
         ChunkDeliveryState {
             source: source.to_owned(),
@@ -186,57 +186,62 @@ impl ChunkDeliveryState {
     }
 
     /// Carries a chunk that can't be given back.
-    pub fn carried(mut self) -> ChunkDeliveryState {
+    pub fn skip_to_carry(mut self) -> ChunkDeliveryState {
         self.next = QueuedChunkStep::Carry;
         self
     }
 
     /// Records that the sink has settled the chunk.
-    pub fn settled(&mut self) {
+    pub fn record_settled(&mut self) {
         debug_assert_eq!(self.next, QueuedChunkStep::Carry, "only what is carried is settled");
         self.next = QueuedChunkStep::Prove;
     }
 
     /// Records that the session with the chunk that closes a transfer has ended well: its failures are logged
     /// without a witness.
-    pub fn closed(&mut self) {
+    pub fn record_session_closed(&mut self) {
         debug_assert_eq!(self.next, QueuedChunkStep::Carry, "only what is carried is settled");
         self.next = QueuedChunkStep::Log;
     }
 
     /// Takes the result of the step that [`next`](Self::next) returned; `able` are the movers that could
     /// serve the transfer now.
-    pub fn answer(&mut self, answer: ChunkStepResult, able: &AvailableMovers) {
+    pub fn apply_step_result(&mut self, answer: ChunkStepResult, able: &AvailableMovers) {
         self.next = match (std::mem::replace(&mut self.next, QueuedChunkStep::Over), answer) {
             (QueuedChunkStep::ReadTried, answer) if self.doubts.is_empty() => match answer {
-                ChunkStepResult::Tried(tried) if tried.is_for_others(&self.source, &self.sink, able) => {
-                    self.leave_again(&tried, able)
+                ChunkStepResult::Tried(tried)
+                    if tried.should_leave_to_others(&self.source, &self.sink, able) =>
+                {
+                    self.leave_step(&tried, able)
                 }
                 _ => QueuedChunkStep::Carry,
             },
-            (QueuedChunkStep::ReadTried, ChunkStepResult::Tried(tried)) => self.left(tried, able),
+            (QueuedChunkStep::ReadTried, ChunkStepResult::Tried(tried)) => {
+                self.step_after_failures(tried, able)
+            }
             // Without the list of movers that have tried it, the outcome is logged unchanged.
             (QueuedChunkStep::ReadTried, _) => QueuedChunkStep::Log,
             (QueuedChunkStep::Prove, ChunkStepResult::Doubts(doubts)) => {
                 self.doubts = doubts;
-                let has_doubts = !self.doubts.is_empty() && may_be_left(self.delivered);
+                let has_doubts = !self.doubts.is_empty() && may_leave_to_others(self.delivered);
                 if has_doubts { QueuedChunkStep::ReadTried } else { QueuedChunkStep::Log }
             }
             (QueuedChunkStep::Prove, _) => QueuedChunkStep::Log,
             (QueuedChunkStep::NoteTried(tried), ChunkStepResult::Done) => {
-                self.doubts.retain(|doubt| tried.leaves(doubt.is_source, able.at(doubt.is_source)));
+                self.doubts
+                    .retain(|doubt| tried.has_untried(doubt.is_source, able.movers_of_end(doubt.is_source)));
                 QueuedChunkStep::TellDoubts(std::mem::take(&mut self.doubts))
             }
             (QueuedChunkStep::NoteTried(_), _) => QueuedChunkStep::Log,
-            (QueuedChunkStep::TellDoubts(_), _) => QueuedChunkStep::Leave(left_for(self.delivered)),
+            (QueuedChunkStep::TellDoubts(_), _) => QueuedChunkStep::Leave(redelivery_delay(self.delivered)),
             (QueuedChunkStep::Log, ChunkStepResult::Done) => QueuedChunkStep::Acknowledge,
             // A chunk without acknowledgement is delivered again after its ack deadline.
             (_, _) => QueuedChunkStep::Over,
         };
     }
 
-    fn leave_again(&self, tried: &FailedMovers, able: &AvailableMovers) -> QueuedChunkStep {
-        let leave = QueuedChunkStep::Leave(left_for(self.delivered));
+    fn leave_step(&self, tried: &FailedMovers, able: &AvailableMovers) -> QueuedChunkStep {
+        let leave = QueuedChunkStep::Leave(redelivery_delay(self.delivered));
         if self.delivered < TOLD_FROM {
             return leave;
         }
@@ -244,7 +249,7 @@ impl ChunkDeliveryState {
         for (is_source, tried_at, mover) in
             [(true, &tried.sources, &self.source), (false, &tried.sinks, &self.sink)]
         {
-            if tried_at.contains(mover) && tried.leaves(is_source, able.at(is_source)) {
+            if tried_at.contains(mover) && tried.has_untried(is_source, able.movers_of_end(is_source)) {
                 let reason = "it has failed what others may be able to copy".to_owned();
                 doubts.push(MoverBlamedChunkFailure { is_source, reason });
             }
@@ -254,11 +259,14 @@ impl ChunkDeliveryState {
 
     /// Adds this pair's movers to those that have failed the chunk, and leaves it if a mover is left that has
     /// not.
-    fn left(&self, mut tried: FailedMovers, able: &AvailableMovers) -> QueuedChunkStep {
+    fn step_after_failures(&self, mut tried: FailedMovers, able: &AvailableMovers) -> QueuedChunkStep {
         for MoverBlamedChunkFailure { is_source, .. } in &self.doubts {
             tried.add(*is_source, if *is_source { &self.source } else { &self.sink });
         }
-        let is_left = self.doubts.iter().any(|doubt| tried.leaves(doubt.is_source, able.at(doubt.is_source)));
+        let is_left = self
+            .doubts
+            .iter()
+            .any(|doubt| tried.has_untried(doubt.is_source, able.movers_of_end(doubt.is_source)));
         if is_left { QueuedChunkStep::NoteTried(tried) } else { QueuedChunkStep::Log }
     }
 }
@@ -284,25 +292,25 @@ mod tests {
         let all = able(&["a"], &["x"]);
         let mut case = ChunkDeliveryState::new("a", "x", 1);
         assert_eq!(case.next(), QueuedChunkStep::Carry);
-        case.settled();
+        case.record_settled();
         assert_eq!(case.next(), QueuedChunkStep::Prove);
-        case.answer(ChunkStepResult::Doubts(Vec::new()), &all);
+        case.apply_step_result(ChunkStepResult::Doubts(Vec::new()), &all);
         assert_eq!(case.next(), QueuedChunkStep::Log);
         let mut unlogged = case.clone();
-        unlogged.answer(ChunkStepResult::Failed, &all);
+        unlogged.apply_step_result(ChunkStepResult::Failed, &all);
         assert_eq!(unlogged.next(), QueuedChunkStep::Over);
-        case.answer(ChunkStepResult::Done, &all);
+        case.apply_step_result(ChunkStepResult::Done, &all);
         assert_eq!(case.next(), QueuedChunkStep::Acknowledge);
-        case.answer(ChunkStepResult::Done, &all);
+        case.apply_step_result(ChunkStepResult::Done, &all);
         assert_eq!(case.next(), QueuedChunkStep::Over);
     }
 
     #[test]
     fn what_is_left_is_there_again_soon_at_first_and_for_minutes_in_all() {
-        assert_eq!(left_for(1), LEFT_FOR_FIRST);
-        assert_eq!(left_for(LEFT_SOON + 1), 2 * LEFT_FOR_FIRST);
-        assert_eq!(left_for(u64::MAX), LEFT_FOR_MAX);
-        let all: Duration = (1..=LEFT_TO_OTHERS_MAX).map(left_for).sum();
+        assert_eq!(redelivery_delay(1), LEFT_FOR_FIRST);
+        assert_eq!(redelivery_delay(LEFT_SOON + 1), 2 * LEFT_FOR_FIRST);
+        assert_eq!(redelivery_delay(u64::MAX), LEFT_FOR_MAX);
+        let all: Duration = (1..=LEFT_TO_OTHERS_MAX).map(redelivery_delay).sum();
         assert!(all > Duration::from_secs(120) && all < Duration::from_secs(240), "{all:?}");
     }
 
@@ -311,33 +319,33 @@ mod tests {
         let all = able(&["a"], &["x", "y"]);
         let doubt = MoverBlamedChunkFailure { is_source: false, reason: "read-only".into() };
         let mut case = ChunkDeliveryState::new("a", "x", 1);
-        case.settled();
-        case.answer(ChunkStepResult::Doubts(vec![doubt.clone()]), &all);
+        case.record_settled();
+        case.apply_step_result(ChunkStepResult::Doubts(vec![doubt.clone()]), &all);
         assert_eq!(case.next(), QueuedChunkStep::ReadTried);
         let mut last = case.clone();
-        case.answer(ChunkStepResult::Tried(FailedMovers::default()), &all);
+        case.apply_step_result(ChunkStepResult::Tried(FailedMovers::default()), &all);
         assert_eq!(case.next(), QueuedChunkStep::NoteTried(tried(&[], &["x"])));
-        case.answer(ChunkStepResult::Done, &all);
+        case.apply_step_result(ChunkStepResult::Done, &all);
         assert_eq!(case.next(), QueuedChunkStep::TellDoubts(vec![doubt]));
-        case.answer(ChunkStepResult::Done, &all);
+        case.apply_step_result(ChunkStepResult::Done, &all);
         assert_eq!(case.next(), QueuedChunkStep::Leave(LEFT_FOR_FIRST));
         // The last mover that has not failed it keeps the result.
-        last.answer(ChunkStepResult::Tried(tried(&[], &["y"])), &all);
+        last.apply_step_result(ChunkStepResult::Tried(tried(&[], &["y"])), &all);
         assert_eq!(last.next(), QueuedChunkStep::Log);
 
         let mut again = ChunkDeliveryState::new("a", "x", 2);
         assert_eq!(again.next(), QueuedChunkStep::ReadTried);
-        again.answer(ChunkStepResult::Tried(tried(&[], &["x"])), &all);
+        again.apply_step_result(ChunkStepResult::Tried(tried(&[], &["x"])), &all);
         assert_eq!(again.next(), QueuedChunkStep::Leave(LEFT_FOR_FIRST));
         let mut often = ChunkDeliveryState::new("a", "x", TOLD_FROM);
-        often.answer(ChunkStepResult::Tried(tried(&[], &["x"])), &all);
+        often.apply_step_result(ChunkStepResult::Tried(tried(&[], &["x"])), &all);
         assert!(
             matches!(often.next(), QueuedChunkStep::TellDoubts(doubts) if doubts.len() == 1 && !doubts[0].is_source)
         );
-        often.answer(ChunkStepResult::Done, &all);
+        often.apply_step_result(ChunkStepResult::Done, &all);
         assert!(matches!(often.next(), QueuedChunkStep::Leave(_)));
         let mut other = ChunkDeliveryState::new("a", "y", 2);
-        other.answer(ChunkStepResult::Tried(tried(&[], &["x"])), &all);
+        other.apply_step_result(ChunkStepResult::Tried(tried(&[], &["x"])), &all);
         assert_eq!(other.next(), QueuedChunkStep::Carry);
         assert_eq!(ChunkDeliveryState::new("a", "x", LEFT_TO_OTHERS_MAX + 1).next(), QueuedChunkStep::Carry);
     }

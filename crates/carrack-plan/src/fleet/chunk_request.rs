@@ -52,7 +52,7 @@ pub struct ChunkRequestThreshold {
 impl ChunkRequestThreshold {
     /// Records the round trip of a request that was answered with a chunk. Waiting for a chunk to exist is no
     /// part of a round trip and must not be counted.
-    pub fn answered(&mut self, round_trip: Duration) {
+    pub fn record_round_trip(&mut self, round_trip: Duration) {
         let seconds = round_trip.as_secs_f64();
         self.round_trip = Some(match self.round_trip {
             None => (seconds, seconds / 2.0),
@@ -64,7 +64,7 @@ impl ChunkRequestThreshold {
     }
 
     /// Records the mover's recent read rate. A mover without data to read must not report.
-    pub fn reads_at(&mut self, bytes_per_s: u64) {
+    pub fn record_read_rate(&mut self, bytes_per_s: u64) {
         let rate = bytes_per_s as f64;
         self.bytes_per_s = Some(match self.bytes_per_s {
             None => rate,
@@ -73,7 +73,7 @@ impl ChunkRequestThreshold {
     }
 
     /// Records the size of a chunk.
-    pub fn took(&mut self, chunk_bytes: u64) {
+    pub fn record_chunk_size(&mut self, chunk_bytes: u64) {
         self.chunk_bytes = Some(chunk_bytes);
     }
 
@@ -105,8 +105,8 @@ mod tests {
 
     fn after(round_trips_ms: &[u64], rates: &[u64]) -> ChunkRequestThreshold {
         let mut threshold = ChunkRequestThreshold::default();
-        round_trips_ms.iter().for_each(|&ms| threshold.answered(Duration::from_millis(ms)));
-        rates.iter().for_each(|&rate| threshold.reads_at(rate));
+        round_trips_ms.iter().for_each(|&ms| threshold.record_round_trip(Duration::from_millis(ms)));
+        rates.iter().for_each(|&rate| threshold.record_read_rate(rate));
         threshold
     }
 
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(after(&[], &[1 << 30]).bytes(), 256 << 20);
         for (chunk_bytes, bytes) in [(1 << 30, 256 << 20), (64 << 20, 16 << 20), (1, THRESHOLD_BYTES_MIN)] {
             let mut threshold = after(&[1], &[]);
-            threshold.took(chunk_bytes);
+            threshold.record_chunk_size(chunk_bytes);
             assert_eq!(threshold.bytes(), bytes);
         }
     }
@@ -128,11 +128,11 @@ mod tests {
         let mut threshold = after(&[100; 60], &[400_000_000]);
         assert_eq!(threshold.chunks_at_once(1 << 40), 1, "of what size is not known");
         for (chunk_bytes, count) in [(4 << 20, 11), (64 << 20, 1), (0, CHUNKS_AT_ONCE_MAX)] {
-            threshold.took(chunk_bytes);
+            threshold.record_chunk_size(chunk_bytes);
             assert_eq!(threshold.chunks_at_once(0), count, "{chunk_bytes}");
         }
         let mut near = after(&[1; 60], &[100_000_000]);
-        near.took(4 << 20);
+        near.record_chunk_size(4 << 20);
         assert_eq!(near.chunks_at_once(0), 1);
     }
 
@@ -140,7 +140,7 @@ mod tests {
     fn idle_readers_get_chunks_at_once_also_on_a_short_path() {
         // 32 readers wait for storage of a high latency, with objects and chunks of 1 MiB.
         let mut near = after(&[1; 60], &[100_000_000]);
-        near.took(1 << 20);
+        near.record_chunk_size(1 << 20);
         assert_eq!(near.chunks_at_once(20 << 20), 20);
         assert_eq!(near.chunks_at_once(u64::MAX), CHUNKS_AT_ONCE_MAX);
     }

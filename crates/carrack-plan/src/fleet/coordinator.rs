@@ -2,8 +2,8 @@
 //! without a connection.
 //!
 //! A driver (a manager's task, or a simulation) asks for the [next](TransferCoordinator::next)
-//! [`CoordinatorStep`], carries it out, and reports the result with [`TransferCoordinator::answer`]. The
-//! order of the steps makes a transfer safe:
+//! [`CoordinatorStep`], carries it out, and reports the result with
+//! [`TransferCoordinator::apply_step_result`]. The order of the steps makes a transfer safe:
 //!
 //! - The record is read after the lease was taken, because the copy that a manager follows may be stale. A
 //!   transfer that is over is left alone.
@@ -272,9 +272,9 @@ impl CoordinatedTransferState {
 
     /// Records that the items of `next` are in the queue, unless another scan counts by now: its items are
     /// published again.
-    fn asked(&mut self, next: &ManagerAction) {
-        if self.tracker.counting() == self.asked_for {
-            self.tracker.asked(next);
+    fn record_published(&mut self, next: &ManagerAction) {
+        if self.tracker.counting_attempt() == self.asked_for {
+            self.tracker.record_published(next);
         }
     }
 }
@@ -291,7 +291,7 @@ impl TransferCoordinator {
         }
     }
 
-    /// Takes one entry of the log. Only entries after [`current`](Self::current) are news.
+    /// Takes one entry of the log. Only entries after [`mark_current`](Self::mark_current) are news.
     pub fn observe(&mut self, event: &TransferTrackerEvent) {
         if let TransferTrackerEvent::Scanned { is_finished: true, .. } = event {
             self.carried.is_scanned = true;
@@ -300,7 +300,7 @@ impl TransferCoordinator {
     }
 
     /// Records that the log was read to its end.
-    pub fn current(&mut self) {
+    pub fn mark_current(&mut self) {
         self.carried.is_current = true;
     }
 
@@ -310,17 +310,17 @@ impl TransferCoordinator {
     }
 
     /// Records that scans have failed at every mover that could try one.
-    pub fn scan_failed(&mut self, reason: String) {
+    pub fn record_scan_failure(&mut self, reason: String) {
         self.carried.scan_failed.get_or_insert(reason);
     }
 
     /// Records a fault, for people.
-    pub fn note_fault(&mut self, fault: String) {
+    pub fn record_fault(&mut self, fault: String) {
         self.carried.last_fault = fault;
     }
 
     /// Records the rate of a pair.
-    pub fn report(&mut self, now: Duration, mover: &str, pair: u32, bytes_per_s: u64) {
+    pub fn record_pair_rate(&mut self, now: Duration, mover: &str, pair: u32, bytes_per_s: u64) {
         self.carried.reports.insert((mover.to_owned(), pair), (now, bytes_per_s));
     }
 
@@ -340,8 +340,8 @@ impl TransferCoordinator {
     }
 
     /// Returns the number of the scan that counts.
-    pub fn counting(&self) -> Option<u32> {
-        self.carried.tracker.counting()
+    pub fn counting_attempt(&self) -> Option<u32> {
+        self.carried.tracker.counting_attempt()
     }
 
     /// Returns the measured points: pairs and bytes per second.
@@ -350,15 +350,15 @@ impl TransferCoordinator {
     }
 
     /// Returns the number of pairs at work and their common rate in bytes per second.
-    pub fn at_work(&mut self, now: Duration) -> (u32, u64) {
+    pub fn working_pairs_and_rate(&mut self, now: Duration) -> (u32, u64) {
         let reports = &mut self.carried.reports;
         reports.retain(|_, (at, _)| now.saturating_sub(*at) < REPORT_LASTS);
         (reports.len() as u32, reports.values().map(|(_, bytes_per_s)| bytes_per_s).sum())
     }
 
     /// Returns true if a pair (its mover and number) was at work at the last call of
-    /// [`at_work`](Self::at_work).
-    pub fn hears_from(&self, pair: &(String, u32)) -> bool {
+    /// [`working_pairs_and_rate`](Self::working_pairs_and_rate).
+    pub fn is_pair_working(&self, pair: &(String, u32)) -> bool {
         self.carried.reports.contains_key(pair)
     }
 
@@ -380,7 +380,7 @@ impl TransferCoordinator {
             CoordinatorPhase::Opening => CoordinatorStep::Open,
             // Events that arrive together cause one decision.
             CoordinatorPhase::Carrying if now < self.decide_at => CoordinatorStep::Wait(self.decide_at),
-            CoordinatorPhase::Carrying => self.carry(now, outlook),
+            CoordinatorPhase::Carrying => self.next_carrying_step(now, outlook),
             CoordinatorPhase::Ending(step, ending) => match (step, ending) {
                 (TransferCompletionStep::KeepCurve, _) => CoordinatorStep::KeepCurve,
                 (TransferCompletionStep::Pairs, _) => CoordinatorStep::RemovePairs,
@@ -394,9 +394,14 @@ impl TransferCoordinator {
     }
 
     /// Takes the result of a step that [`next`](Self::next) returned.
-    pub fn answer(&mut self, now: Duration, step: &CoordinatorStep, answer: CoordinatorStepResult) {
+    pub fn apply_step_result(
+        &mut self,
+        now: Duration,
+        step: &CoordinatorStep,
+        answer: CoordinatorStepResult,
+    ) {
         match (step, answer) {
-            (CoordinatorStep::ReadRecord, CoordinatorStepResult::Record(record)) => self.read_record(record),
+            (CoordinatorStep::ReadRecord, CoordinatorStepResult::Record(record)) => self.apply_record(record),
             (CoordinatorStep::Settle, CoordinatorStepResult::Done) => self.phase = CoordinatorPhase::Opening,
             (CoordinatorStep::Settle, CoordinatorStepResult::Unsettled(reason)) => {
                 self.phase = CoordinatorPhase::Unsettled(Some(reason), now + SETTLE_AGAIN_AFTER);
@@ -417,42 +422,49 @@ impl TransferCoordinator {
                 self.carried = CoordinatedTransferState::new(now, *tuner);
                 self.phase = CoordinatorPhase::Carrying;
             }
-            (CoordinatorStep::KeepCurve, _) => self.end_step(TransferCompletionStep::Pairs),
+            (CoordinatorStep::KeepCurve, _) => self.set_completion_step(TransferCompletionStep::Pairs),
             (CoordinatorStep::RemovePairs, CoordinatorStepResult::Done) => {
-                self.end_step(TransferCompletionStep::Record)
+                self.set_completion_step(TransferCompletionStep::Record)
             }
             (CoordinatorStep::WriteEnd(_), CoordinatorStepResult::Done) => {
-                self.end_step(TransferCompletionStep::Work)
+                self.set_completion_step(TransferCompletionStep::Work)
             }
             // The sweeper removes them later.
             (CoordinatorStep::RemoveWork, _) => self.phase = CoordinatorPhase::Over,
             (CoordinatorStep::RemovePairs | CoordinatorStep::WriteEnd(_), _) => {
                 self.again_at = now + AGAIN_AFTER
             }
-            (step, answer) if self.phase == CoordinatorPhase::Carrying => self.carried_out(now, step, answer),
+            (step, answer) if self.phase == CoordinatorPhase::Carrying => {
+                self.apply_carrying_result(now, step, answer)
+            }
             _ => self.begin_again(now),
         }
     }
 
-    fn read_record(&mut self, record: Option<CoordinatedTransferFields>) {
+    fn apply_record(&mut self, record: Option<CoordinatedTransferFields>) {
         let record = record.filter(|record| record.state != FleetTransferState::Over);
         self.phase = match (&self.phase, record) {
             // Another manager has ended the transfer: pairs and queue made since are removed.
-            (CoordinatorPhase::Carrying, None) => self.ending(None),
+            (CoordinatorPhase::Carrying, None) => self.ending_phase(None),
             (CoordinatorPhase::Carrying, Some(record)) => {
                 self.read = Some(record);
                 return;
             }
             (_, None) => CoordinatorPhase::Over,
             (_, Some(record)) if record.state == FleetTransferState::Cancelled => {
-                self.ending(Some(TransferResult::Cancelled))
+                self.ending_phase(Some(TransferResult::Cancelled))
             }
             (_, Some(record)) if record.is_settled => CoordinatorPhase::Opening,
             (_, Some(_)) => CoordinatorPhase::Settling,
         };
     }
 
-    fn carried_out(&mut self, now: Duration, step: &CoordinatorStep, answer: CoordinatorStepResult) {
+    fn apply_carrying_result(
+        &mut self,
+        now: Duration,
+        step: &CoordinatorStep,
+        answer: CoordinatorStepResult,
+    ) {
         let carried = &mut self.carried;
         match (step, answer) {
             (CoordinatorStep::CheckQueue, CoordinatorStepResult::Idle(false)) => {
@@ -475,18 +487,18 @@ impl TransferCoordinator {
                 carried.scan_ordered_at = Some(now)
             }
             (CoordinatorStep::FinishFiles(files), CoordinatorStepResult::Done) => {
-                carried.asked(&ManagerAction::FinishFiles(files.clone()))
+                carried.record_published(&ManagerAction::FinishFiles(files.clone()))
             }
             (CoordinatorStep::DiscardFiles(files), CoordinatorStepResult::Done) => {
-                carried.asked(&ManagerAction::DiscardFiles(files.clone()))
+                carried.record_published(&ManagerAction::DiscardFiles(files.clone()))
             }
             (CoordinatorStep::PublishDelete, CoordinatorStepResult::Done) => {
                 carried.closing = None;
-                carried.asked(&ManagerAction::Delete);
+                carried.record_published(&ManagerAction::Delete);
             }
             (CoordinatorStep::PublishClose, CoordinatorStepResult::Done) => {
                 carried.closing = None;
-                carried.asked(&ManagerAction::Close);
+                carried.record_published(&ManagerAction::Close);
             }
             (CoordinatorStep::WriteProgress(_), answer) => {
                 carried.recorded_at = Some(now);
@@ -515,7 +527,7 @@ impl TransferCoordinator {
         self.again_at = now + AGAIN_AFTER;
     }
 
-    fn ending(&mut self, ending: Option<TransferResult>) -> CoordinatorPhase {
+    fn ending_phase(&mut self, ending: Option<TransferResult>) -> CoordinatorPhase {
         self.carried.pairs_wanted = 0;
         let keeps_curve = ending == Some(TransferResult::Done);
         CoordinatorPhase::Ending(
@@ -524,47 +536,47 @@ impl TransferCoordinator {
         )
     }
 
-    fn end_step(&mut self, next: TransferCompletionStep) {
+    fn set_completion_step(&mut self, next: TransferCompletionStep) {
         if let CoordinatorPhase::Ending(step, _) = &mut self.phase {
             *step = next;
         }
     }
 
-    fn end(&mut self, ending: TransferResult) -> CoordinatorStep {
-        let ending = self.ending(Some(ending));
+    fn begin_ending(&mut self, ending: TransferResult) -> CoordinatorStep {
+        let ending = self.ending_phase(Some(ending));
         let is_done = matches!(ending, CoordinatorPhase::Ending(TransferCompletionStep::KeepCurve, _));
         self.phase = ending;
         if is_done { CoordinatorStep::KeepCurve } else { CoordinatorStep::RemovePairs }
     }
 
-    fn carry(&mut self, now: Duration, outlook: &CoordinatorInputs<'_>) -> CoordinatorStep {
+    fn next_carrying_step(&mut self, now: Duration, outlook: &CoordinatorInputs<'_>) -> CoordinatorStep {
         let Some(record) = outlook.record.or_else(|| self.read.take()) else {
             return CoordinatorStep::ReadRecord;
         };
         match record.state {
-            FleetTransferState::Cancelled => return self.end(TransferResult::Cancelled),
+            FleetTransferState::Cancelled => return self.begin_ending(TransferResult::Cancelled),
             FleetTransferState::Over => return CoordinatorStep::ReadRecord,
             FleetTransferState::Open | FleetTransferState::Paused if !self.carried.is_current => {
-                return self.wait(now);
+                return self.wait_step(now);
             }
             FleetTransferState::Open | FleetTransferState::Paused => {}
         }
         if let Some(reason) = self.carried.scan_failed.take() {
-            return self.end(TransferResult::Failed(reason));
+            return self.begin_ending(TransferResult::Failed(reason));
         }
         if record.state == FleetTransferState::Paused {
             self.carried.pairs_wanted = 0;
-            return self.progress(now, String::new);
+            return self.progress_step(now, String::new);
         }
         let reason = match (outlook.verdict)() {
-            TransferHealthVerdict::GoOn => self.stands_still(now),
+            TransferHealthVerdict::GoOn => self.stall_reason(now),
             TransferHealthVerdict::Wait(reason) => reason,
-            TransferHealthVerdict::Fail(reason) => return self.end(TransferResult::Failed(reason)),
+            TransferHealthVerdict::Fail(reason) => return self.begin_ending(TransferResult::Failed(reason)),
         };
         if let Some(step) = self.order_scan(now, &record) {
             return step;
         }
-        let counting = self.carried.tracker.counting();
+        let counting = self.carried.tracker.counting_attempt();
         if std::mem::replace(&mut self.carried.asked_for, counting) != counting {
             self.carried.closing = None;
         }
@@ -574,25 +586,28 @@ impl TransferCoordinator {
             ManagerAction::Wait => self.carried.closing = None,
             ManagerAction::FinishFiles(files) => return CoordinatorStep::FinishFiles(files),
             ManagerAction::DiscardFiles(files) => return CoordinatorStep::DiscardFiles(files),
-            ManagerAction::Over => return self.end(TransferResult::Done),
+            ManagerAction::Over => return self.begin_ending(TransferResult::Done),
             ManagerAction::Delete => {
-                if let Some(step) = self.come_last(now, &record, &reason, CoordinatorStep::PublishDelete) {
+                if let Some(step) =
+                    self.final_item_step(now, &record, &reason, CoordinatorStep::PublishDelete)
+                {
                     return step;
                 }
             }
             ManagerAction::Close => {
-                if let Some(step) = self.come_last(now, &record, &reason, CoordinatorStep::PublishClose) {
+                if let Some(step) = self.final_item_step(now, &record, &reason, CoordinatorStep::PublishClose)
+                {
                     return step;
                 }
             }
         }
         self.tune(now, &record, outlook.pairs_most);
-        self.progress(now, || reason)
+        self.progress_step(now, || reason)
     }
 
     /// Returns the step on the way to publishing an item that comes after all others; `None` while an item
     /// under way might still write.
-    fn come_last(
+    fn final_item_step(
         &mut self,
         now: Duration,
         record: &CoordinatedTransferFields,
@@ -616,18 +631,18 @@ impl TransferCoordinator {
         (!self.carried.is_scanned && !is_ordered).then_some(CoordinatorStep::OrderScan { again })
     }
 
-    fn progress(&mut self, now: Duration, reason: impl FnOnce() -> String) -> CoordinatorStep {
+    fn progress_step(&mut self, now: Duration, reason: impl FnOnce() -> String) -> CoordinatorStep {
         if self.carried.recorded_at.is_none_or(|at| now.saturating_sub(at) >= RECORD_EVERY) {
             return CoordinatorStep::WriteProgress(reason());
         }
         if now.saturating_sub(self.carried.trimmed_at) >= TRIM_EVERY {
             return CoordinatorStep::TrimQueue;
         }
-        self.wait(now)
+        self.wait_step(now)
     }
 
     /// Waits for the next decision; events until then are decided on at once.
-    fn wait(&mut self, now: Duration) -> CoordinatorStep {
+    fn wait_step(&mut self, now: Duration) -> CoordinatorStep {
         if self.decide_at <= now {
             self.decide_at = now + DECIDE_EVERY;
         }
@@ -638,8 +653,8 @@ impl TransferCoordinator {
     }
 
     /// Returns the last fault if nothing moves after it; an empty string if data moves or no fault is known.
-    fn stands_still(&mut self, now: Duration) -> String {
-        let moved = self.at_work(now).1 + self.carried.tracker.totals().chunks_done;
+    fn stall_reason(&mut self, now: Duration) -> String {
+        let moved = self.working_pairs_and_rate(now).1 + self.carried.tracker.totals().chunks_done;
         if moved != self.carried.moved_at.1 || self.carried.last_fault.is_empty() {
             self.carried.moved_at = (now, moved);
         }
@@ -652,7 +667,7 @@ impl TransferCoordinator {
 
     /// Follows the curve (Y4).
     fn tune(&mut self, now: Duration, record: &CoordinatedTransferFields, most: u32) {
-        let (pairs, bytes_per_s) = self.at_work(now);
+        let (pairs, bytes_per_s) = self.working_pairs_and_rate(now);
         let carried = &mut self.carried;
         carried.tuner.set_most(now, most.min(record.pairs_max.unwrap_or(u32::MAX)));
         let totals = carried.tracker.totals();
@@ -664,7 +679,7 @@ impl TransferCoordinator {
             carried.tuner.observe(now, pairs, bytes_per_s);
         }
         let useful = if totals.is_scanned { left.clamp(1, u32::MAX.into()) as u32 } else { u32::MAX };
-        carried.pairs_wanted = carried.tuner.wanted().min(useful).max(1);
+        carried.pairs_wanted = carried.tuner.pairs_wanted().min(useful).max(1);
     }
 }
 

@@ -44,7 +44,7 @@ impl TestDrivenCoordinator {
             driven.answered(CoordinatorStepResult::Opened(Box::new(PairCountTuner::new(2, 4)))),
             CoordinatorStep::Open
         );
-        driven.coordinator.current();
+        driven.coordinator.mark_current();
         driven
     }
 
@@ -75,7 +75,7 @@ impl TestDrivenCoordinator {
     #[track_caller]
     fn answered(&mut self, answer: CoordinatorStepResult) -> CoordinatorStep {
         let step = self.step();
-        self.coordinator.answer(self.now, &step, answer);
+        self.coordinator.apply_step_result(self.now, &step, answer);
         step
     }
 
@@ -85,7 +85,7 @@ impl TestDrivenCoordinator {
         for _ in 0..50 {
             match self.step() {
                 step @ (CoordinatorStep::WriteProgress(_) | CoordinatorStep::TrimQueue) if step != *last => {
-                    self.coordinator.answer(self.now, &step, CoordinatorStepResult::Done);
+                    self.coordinator.apply_step_result(self.now, &step, CoordinatorStepResult::Done);
                 }
                 step => return assert_eq!(&step, last),
             }
@@ -156,7 +156,7 @@ fn a_transfer_goes_from_its_record_to_its_end() {
     );
     // The log was not read to its end.
     assert!(matches!(driven.next(), CoordinatorStep::Wait(_)));
-    driven.coordinator.current();
+    driven.coordinator.mark_current();
     driven.until(&CoordinatorStep::OrderScan { again: false });
     driven.scanned(2);
     driven.settled(0, 0);
@@ -200,9 +200,9 @@ fn a_queue_that_was_busy_for_long_may_have_had_what_the_log_has_not_told_yet() {
     let found = CutTotals { chunks: 1, files: 1, ..CutTotals::default() };
     driven.scanned(0);
     driven.coordinator.observe(&TransferTrackerEvent::Scanned { attempt: 2, found, is_finished: true });
-    driven.coordinator.current();
+    driven.coordinator.mark_current();
     assert!(matches!(driven.step(), CoordinatorStep::WriteProgress(_)));
-    driven.coordinator.answer(
+    driven.coordinator.apply_step_result(
         driven.now,
         &CoordinatorStep::WriteProgress(String::new()),
         CoordinatorStepResult::Done,
@@ -231,7 +231,11 @@ fn a_close_that_was_published_for_an_earlier_scan_is_published_again() {
     driven.comes_to(&CoordinatorStep::PublishClose);
     let found = CutTotals::default();
     driven.coordinator.observe(&TransferTrackerEvent::Scanned { attempt: 2, found, is_finished: true });
-    driven.coordinator.answer(driven.now, &CoordinatorStep::PublishClose, CoordinatorStepResult::Done);
+    driven.coordinator.apply_step_result(
+        driven.now,
+        &CoordinatorStep::PublishClose,
+        CoordinatorStepResult::Done,
+    );
     driven.closed();
     driven.comes_to(&CoordinatorStep::CheckQueue);
 }
@@ -253,7 +257,7 @@ fn a_deletion_is_published_when_the_queue_is_idle_and_the_close_after_it() {
         match driven.next() {
             CoordinatorStep::Wait(at) => driven.now = at.max(driven.now + ms(1)),
             step @ CoordinatorStep::WriteProgress(_) => {
-                driven.coordinator.answer(driven.now, &step, CoordinatorStepResult::Done)
+                driven.coordinator.apply_step_result(driven.now, &step, CoordinatorStepResult::Done)
             }
             step => panic!("{step:?} before the deletion is settled"),
         }
@@ -294,7 +298,7 @@ fn nothing_is_deleted_after_a_failure_or_while_it_is_paused() {
         match paused.next() {
             CoordinatorStep::Wait(at) => paused.now = at.max(paused.now + ms(1)),
             step @ (CoordinatorStep::WriteProgress(_) | CoordinatorStep::TrimQueue) => {
-                paused.coordinator.answer(paused.now, &step, CoordinatorStepResult::Done);
+                paused.coordinator.apply_step_result(paused.now, &step, CoordinatorStepResult::Done);
             }
             step => panic!("{step:?} of what is paused"),
         }

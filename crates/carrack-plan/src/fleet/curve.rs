@@ -48,11 +48,11 @@ const CHANGED: f64 = 0.25;
 /// Finds the number of pairs above which another pair brings little, and follows it.
 ///
 /// The tuner asks for one more pair as long as the last one brought a quarter of an average pair
-/// ([`wanted`](Self::wanted) rises), releases one as long as that costs less than a tenth of one, and settles
-/// between both. Of many pairs it releases a quarter at once, and fewer if that was too much: among many
-/// pairs, the loss of one is below the noise. A settled tuner tries both neighbours again after 1, 2, 4 and
-/// at most 8 minutes, or at once when the throughput has changed by a quarter. So under a constant curve it
-/// makes a few changes for a look, and no others.
+/// ([`pairs_wanted`](Self::pairs_wanted) rises), releases one as long as that costs less than a tenth of one,
+/// and settles between both. Of many pairs it releases a quarter at once, and fewer if that was too much:
+/// among many pairs, the loss of one is below the noise. A settled tuner tries both neighbours again after 1,
+/// 2, 4 and at most 8 minutes, or at once when the throughput has changed by a quarter. So under a constant
+/// curve it makes a few changes for a look, and no others.
 ///
 /// Reports at another number of pairs than the wanted one change nothing: a share may be smaller than the
 /// wish.
@@ -108,7 +108,7 @@ impl PairCountTuner {
     }
 
     /// Returns the number of pairs that the transfer should have.
-    pub fn wanted(&self) -> u32 {
+    pub fn pairs_wanted(&self) -> u32 {
         self.wanted
     }
 
@@ -194,11 +194,11 @@ impl PairCountTuner {
                     self.points.clear();
                     self.begin(self.wanted);
                 } else if now >= again_at && here.reports >= REPORTS_MIN {
-                    self.look_around(false, now);
+                    self.try_neighbour_count(false, now);
                 }
             }
             PairCountTrialPhase::Begin { has_risen } if here.reports >= REPORTS_MIN => {
-                self.look_around(has_risen, now)
+                self.try_neighbour_count(has_risen, now)
             }
             PairCountTrialPhase::Begin { .. } => {}
             PairCountTrialPhase::Up { from, has_risen } => match self.gain(from, self.wanted, KEEP_GAIN) {
@@ -206,7 +206,7 @@ impl PairCountTuner {
                 Some(PairGainVerdict::Stale) => self.begin(self.wanted),
                 Some(PairGainVerdict::Above) => {
                     self.again_after = AGAIN_FIRST;
-                    self.look_around(true, now);
+                    self.try_neighbour_count(true, now);
                 }
                 Some(PairGainVerdict::Below) if has_risen || from == 1 => self.settle_at(from, now),
                 Some(PairGainVerdict::Below) => self.try_less(from, from, now),
@@ -239,13 +239,13 @@ impl PairCountTuner {
         }
         let average = low_point.mean / f64::from(low);
         let beyond = high_point.mean - low_point.mean - mark * f64::from(high - low) * average;
-        let error = (low_point.error() + high_point.error()).sqrt();
+        let error = (low_point.squared_error() + high_point.squared_error()).sqrt();
         let is_open = beyond.abs() < SURE * error && here.reports < REPORTS_MAX;
         (!is_open).then_some(if beyond > 0.0 { PairGainVerdict::Above } else { PairGainVerdict::Below })
     }
 
     /// Tries one more pair; at the limit one less, unless the last pair is known to have paid.
-    fn look_around(&mut self, has_risen: bool, now: Duration) {
+    fn try_neighbour_count(&mut self, has_risen: bool, now: Duration) {
         let from = self.wanted;
         if from < self.most {
             self.move_to(from + 1, PairCountTrialPhase::Up { from, has_risen });
@@ -304,7 +304,7 @@ impl PairCountMeasurement {
     }
 
     /// The square of the mean's standard error.
-    fn error(&self) -> f64 {
+    fn squared_error(&self) -> f64 {
         self.variance / f64::from(self.reports.clamp(2, MEMORY) - 1)
     }
 }

@@ -36,12 +36,12 @@ impl PairTunerSimulation {
     fn run(&mut self, seconds: u64, curve: impl Fn(u32) -> f64) -> u32 {
         for _ in 0..seconds {
             self.now += Duration::from_secs(1);
-            let pairs = self.tuner.wanted();
+            let pairs = self.tuner.pairs_wanted();
             let rate = curve(pairs) * (1.0 + self.noise * self.chance());
             self.tuner.observe(self.now, pairs, rate as u64);
-            self.changes += u32::from(self.tuner.wanted() != pairs);
+            self.changes += u32::from(self.tuner.pairs_wanted() != pairs);
         }
-        self.tuner.wanted()
+        self.tuner.pairs_wanted()
     }
 
     /// Returns the number at rest after this time, or soon after it.
@@ -55,7 +55,7 @@ impl PairTunerSimulation {
         for _ in 0..2_000 {
             self.run(1, &curve);
             if matches!(self.tuner.aim, PairCountTrialPhase::Settled { .. }) {
-                return self.tuner.wanted();
+                return self.tuner.pairs_wanted();
             }
         }
         panic!("{}", self.tuner.explain());
@@ -140,7 +140,7 @@ fn what_it_knew_of_another_curve_is_not_compared() {
             now += Duration::from_secs(1);
             tuner.observe(now, pairs, u64::from(pairs) * rate);
         }
-        tuner.wanted()
+        tuner.pairs_wanted()
     };
     assert_eq!(run(&mut tuner, 10, 4, 1_000_000), 5);
     assert_eq!(run(&mut tuner, 300, 3, 500_000), 5);
@@ -163,7 +163,7 @@ fn shares_that_are_smaller_than_the_wish_move_nothing() {
     for second in 0..1_000 {
         tuner.observe(Duration::from_secs(second), 2, 2_000_000_000);
     }
-    assert_eq!(tuner.wanted(), 6);
+    assert_eq!(tuner.pairs_wanted(), 6);
     assert_eq!(tuner.points().collect::<Vec<_>>(), [(2, 2_000_000_000)]);
     // Old points are forgotten.
     tuner.observe(Duration::from_secs(1_000), 3, 0);
@@ -175,14 +175,14 @@ fn shares_that_are_smaller_than_the_wish_move_nothing() {
 #[test]
 fn the_most_there_can_be_is_kept_to() {
     let mut simulation = PairTunerSimulation::new(40, 0.0, 0);
-    assert_eq!(simulation.tuner.wanted(), 32);
+    assert_eq!(simulation.tuner.pairs_wanted(), 32);
     simulation.settle(linear_to(99));
     simulation.tuner.set_most(simulation.now, 5);
     assert_eq!(simulation.rest(30, linear_to(99)), 5);
     simulation.tuner.set_most(simulation.now, 8);
     assert_eq!(simulation.rest(120, linear_to(99)), 8);
     assert!(simulation.tuner.explain().contains("the most there can be"));
-    assert_eq!(PairCountTuner::new(0, 0).wanted(), 1);
+    assert_eq!(PairCountTuner::new(0, 0).pairs_wanted(), 1);
 }
 
 proptest! {

@@ -88,7 +88,7 @@ impl ChunkLimits {
 
     /// Returns the present limits: a 1,024th of the bytes and a 256th of the entries found, within the
     /// bounds.
-    fn when_found(&self, found: &CutTotals) -> ChunkLimits {
+    fn scaled_to_totals(&self, found: &CutTotals) -> ChunkLimits {
         let bytes = (found.bytes / CHUNKS_FOR_ALL_BYTES).max(self.chunk_bytes_first).min(self.chunk_bytes);
         let entries = usize::try_from(found.files / CHUNKS_FOR_ALL_ENTRIES).unwrap_or(usize::MAX);
         ChunkLimits {
@@ -229,12 +229,12 @@ impl FleetChunkBuilder {
                 self.add_to_end(&directory, entry);
                 continue;
             }
-            if let Some(flagged) = flagged(&directory, &entry) {
+            if let Some(flagged) = final_flags_entry(&directory, &entry) {
                 self.add_to_end(&directory, flagged);
             }
             self.found.files += 1;
             self.found.bytes = self.found.bytes.saturating_add(entry.size());
-            let now = self.limits.when_found(&self.found);
+            let now = self.limits.scaled_to_totals(&self.found);
             if entry.size() > now.chunk_bytes.saturating_mul(WHOLE_UP_TO).min(self.limits.chunk_bytes) {
                 self.add_large(&directory, entry, now.chunk_bytes);
             } else {
@@ -282,7 +282,7 @@ impl FleetChunkBuilder {
     }
 
     /// Returns the counts so far; they are complete after the last chunk.
-    pub fn found(&self) -> CutTotals {
+    pub fn totals(&self) -> CutTotals {
         self.found
     }
 
@@ -351,8 +351,8 @@ fn is_further_name(entry: &Entry) -> bool {
 
 /// Returns the entry for the end of a file whose flags forbid later changes: the file as a name of its own,
 /// with these flags.
-fn flagged(directory: &CopiedDirectoryPaths, entry: &Entry) -> Option<Entry> {
-    let flags = entry.extras.as_deref()?.flags.filter(|flags| flags.fastening().set() != 0)?;
+fn final_flags_entry(directory: &CopiedDirectoryPaths, entry: &Entry) -> Option<Entry> {
+    let flags = entry.extras.as_deref()?.flags.filter(|flags| flags.write_protecting().active() != 0)?;
     let same_as = HardLinkTarget { path: directory.sink.join(&entry.name).ok()?, size: entry.size() };
     let extras = ExtraMetadata { same_as: Some(same_as), flags: Some(flags), ..ExtraMetadata::default() };
     Some(Entry {

@@ -57,7 +57,7 @@ fn cut(limits: ChunkLimits, sections: Vec<DirectorySection>) -> (Vec<TransferWor
     cutter.finish();
     chunks.extend(std::iter::from_fn(|| cutter.next_chunk()));
     assert_eq!(cutter.open_entries(), 0);
-    (chunks, cutter.found())
+    (chunks, cutter.totals())
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn flags_that_keep_a_file_from_being_changed_are_told_at_the_end() {
             (
                 String::from_utf8(same_as.path.as_bytes().to_vec()).unwrap(),
                 same_as.size,
-                extras.flags.unwrap().set(),
+                extras.flags.unwrap().active(),
             )
         })
         .collect();
@@ -313,7 +313,7 @@ fn many_small_files_leave_only_open_groups_behind() {
         }
         assert!(cutter.open_entries() <= 2 * CHUNK_ENTRIES_MAX && cutter.ready.is_empty());
     }
-    assert_eq!((cutter.found().files, cutter.found().chunks), (102_400, chunks));
+    assert_eq!((cutter.totals().files, cutter.totals().chunks), (102_400, chunks));
 }
 
 /// Possible sections of a scan: directories of some sections, sizes around the classes' edges and beyond a

@@ -34,12 +34,12 @@ impl HeldQueueDeliveries {
     }
 
     /// Adds a delivery. Its first extension is due at once: it may have been on its way for long.
-    pub fn take(&mut self, number: u64, now: Duration) {
+    pub fn add(&mut self, number: u64, now: Duration) {
         self.held.insert(number, HeldDelivery { confirmed_at: now, due_at: now });
     }
 
     /// Removes a delivery that was acknowledged or handed back; unknown numbers are ignored.
-    pub fn settle(&mut self, number: u64) {
+    pub fn remove(&mut self, number: u64) {
         self.held.remove(&number);
     }
 
@@ -76,7 +76,7 @@ impl HeldQueueDeliveries {
     /// Returns true if another mover may have the delivery by now, or before a message from here arrives.
     /// Such a delivery is not handed back: that would take it from the other mover, and let a third one have
     /// it too.
-    pub fn may_be_others(&self, number: u64, now: Duration) -> bool {
+    pub fn may_be_redelivered(&self, number: u64, now: Duration) -> bool {
         let surely_for = self.ack_wait / 6 * 5;
         self.held.get(&number).is_some_and(|held| held.confirmed_at.saturating_add(surely_for) <= now)
     }
@@ -114,7 +114,7 @@ mod tests {
     fn extends_every_third_and_gives_up_after_two() {
         let mut deliveries = HeldQueueDeliveries::new(ACK_WAIT);
         assert_eq!((deliveries.wake_at(), deliveries.is_lost(s(1_000))), (None, false));
-        deliveries.take(7, s(100));
+        deliveries.add(7, s(100));
         assert_eq!(deliveries.extend(s(100)), [7]);
         assert!(deliveries.extend(s(109)).is_empty());
         deliveries.confirm(7, s(100));
@@ -127,7 +127,7 @@ mod tests {
         // A late confirmation of an earlier extension takes nothing back.
         deliveries.confirm(7, s(100));
         assert_eq!(deliveries.give_up_at(), Some(s(130)));
-        deliveries.settle(7);
+        deliveries.remove(7);
         deliveries.confirm(7, s(120));
         assert!(deliveries.is_empty() && !deliveries.is_lost(s(1_000)));
     }
@@ -135,20 +135,20 @@ mod tests {
     #[test]
     fn what_others_may_have_is_not_handed_back() {
         let mut deliveries = HeldQueueDeliveries::new(ACK_WAIT);
-        deliveries.take(1, s(100));
-        assert!(!deliveries.may_be_others(1, s(124)) && deliveries.may_be_others(1, s(125)));
+        deliveries.add(1, s(100));
+        assert!(!deliveries.may_be_redelivered(1, s(124)) && deliveries.may_be_redelivered(1, s(125)));
         deliveries.confirm(1, s(110));
-        assert!(!deliveries.may_be_others(1, s(134)) && !deliveries.may_be_others(2, s(999)));
+        assert!(!deliveries.may_be_redelivered(1, s(134)) && !deliveries.may_be_redelivered(2, s(999)));
     }
 
     #[test]
     fn one_that_is_not_confirmed_is_enough() {
         let mut deliveries = HeldQueueDeliveries::new(ACK_WAIT);
-        deliveries.take(1, s(0));
-        deliveries.take(2, s(5));
+        deliveries.add(1, s(0));
+        deliveries.add(2, s(5));
         deliveries.confirm(2, s(18));
         assert_eq!((deliveries.len(), deliveries.give_up_at()), (2, Some(s(20))));
-        deliveries.settle(1);
+        deliveries.remove(1);
         assert_eq!(deliveries.give_up_at(), Some(s(38)));
     }
 
@@ -156,7 +156,7 @@ mod tests {
     fn run(is_lost: &[bool], delay: Duration) {
         let mut deliveries = HeldQueueDeliveries::new(ACK_WAIT);
         let mut heard_at = s(0);
-        deliveries.take(1, s(0));
+        deliveries.add(1, s(0));
         for is_lost in is_lost {
             let Some(now) = deliveries.wake_at() else { return };
             if deliveries.is_lost(now) {

@@ -53,12 +53,12 @@ pub enum MoverFaultKind {
 
 impl MoverFaultKind {
     /// Returns true if the fault affects every transfer.
-    fn is_of_all(self) -> bool {
+    fn affects_all_transfers(self) -> bool {
         matches!(self, MoverFaultKind::Unreachable | MoverFaultKind::Hung)
     }
 
     /// Returns true if a retry alone does not help.
-    fn stays(self) -> bool {
+    fn is_lasting(self) -> bool {
         matches!(self, MoverFaultKind::Full | MoverFaultKind::Refused)
     }
 }
@@ -121,14 +121,14 @@ impl MoverHealth {
 
     /// Records a fault and returns the mover to blame: the reporter, if it did not do well lately and the
     /// mover that it calls unreachable did.
-    pub fn fault(&mut self, now: Duration, fault: &MoverFault) -> String {
+    pub fn record_fault(&mut self, now: Duration, fault: &MoverFault) -> String {
         let MoverFault { transfer, mover, other, kind, reason } = fault;
         let blames_other = *kind == MoverFaultKind::Unreachable
             && !other.is_empty()
             && self.was_well_lately(now, mover)
             && !self.was_well_lately(now, other);
         let mover = if blames_other { other } else { mover };
-        let of = (!kind.is_of_all()).then(|| transfer.clone());
+        let of = (!kind.affects_all_transfers()).then(|| transfer.clone());
         let illness = self.ill.entry((mover.clone(), of)).or_insert_with(|| MoverQuarantine {
             kind: *kind,
             reason: String::new(),
@@ -155,7 +155,7 @@ impl MoverHealth {
     }
 
     /// Records that a mover has settled a chunk of a transfer. Returns true if it was ill until then.
-    pub fn did_well(&mut self, now: Duration, transfer: &str, mover: &str) -> bool {
+    pub fn record_success(&mut self, now: Duration, transfer: &str, mover: &str) -> bool {
         self.well_at.insert(mover.to_owned(), now);
         if self.ill.is_empty() {
             return false;
@@ -172,7 +172,7 @@ impl MoverHealth {
     }
 
     /// Returns the reason why a mover is left out of a transfer now; `None` if it is not.
-    pub fn left_out(&self, now: Duration, transfer: &str, mover: &str) -> Option<&MoverQuarantine> {
+    pub fn quarantine_of(&self, now: Duration, transfer: &str, mover: &str) -> Option<&MoverQuarantine> {
         [None, Some(transfer.to_owned())]
             .into_iter()
             .filter_map(|of| self.ill.get(&(mover.to_owned(), of)))
@@ -191,7 +191,7 @@ impl MoverHealth {
     }
 
     /// Forgets all movers that are not present any more.
-    pub fn keep(&mut self, is_there: impl Fn(&str) -> bool) {
+    pub fn retain_movers(&mut self, is_there: impl Fn(&str) -> bool) {
         self.ill.retain(|(mover, _), _| is_there(mover));
         self.well_at.retain(|mover, _| is_there(mover));
     }
@@ -216,10 +216,10 @@ impl MoverHealth {
     }
 
     fn verdict_of(&self, now: Duration, transfer: &str, movers: &[&str]) -> TransferHealthVerdict {
-        if let Some(reason) = self.lasting(transfer, movers) {
+        if let Some(reason) = self.lasting_failure_reason(transfer, movers) {
             return TransferHealthVerdict::Fail(reason);
         }
-        let left_out = movers.iter().map(|mover| Some((mover, self.left_out(now, transfer, mover)?)));
+        let left_out = movers.iter().map(|mover| Some((mover, self.quarantine_of(now, transfer, mover)?)));
         let all = left_out.collect::<Option<Vec<_>>>().unwrap_or_default();
         // Either a mover works, or the site has none, which another check reports.
         let Some((mover, illness)) = all.into_iter().min_by_key(|(_, illness)| illness.until) else {
@@ -238,12 +238,12 @@ impl MoverHealth {
     }
 
     /// Returns the reason why no mover of an end will ever serve a transfer, for people; `None` if one may.
-    fn lasting(&self, transfer: &str, movers: &[&str]) -> Option<String> {
+    fn lasting_failure_reason(&self, transfer: &str, movers: &[&str]) -> Option<String> {
         let mut lasting: Vec<&MoverQuarantine> = Vec::new();
         let mut gone = 0;
         for mover in movers {
             let of_transfer = self.ill.get(&((*mover).to_owned(), Some(transfer.to_owned())));
-            if let Some(illness) = of_transfer.filter(|illness| illness.kind.stays()) {
+            if let Some(illness) = of_transfer.filter(|illness| illness.kind.is_lasting()) {
                 lasting.push(illness);
                 continue;
             }

@@ -15,27 +15,30 @@ fn fault(mover: &str, other: &str, kind: MoverFaultKind) -> MoverFault {
 fn a_mover_is_left_out_for_longer_with_each_fault_and_well_after_one_success() {
     let mut health = MoverHealth::new();
     for (now, until) in [(0, 2), (10, 14), (20, 28)] {
-        health.fault(at(now), &fault("a", "x", MoverFaultKind::Passing));
-        assert_eq!(health.left_out(at(now), T, "a").map(|illness| illness.until), Some(at(until)));
-        assert!(health.left_out(at(until), T, "a").is_none(), "it is tried again");
+        health.record_fault(at(now), &fault("a", "x", MoverFaultKind::Passing));
+        assert_eq!(health.quarantine_of(at(now), T, "a").map(|illness| illness.until), Some(at(until)));
+        assert!(health.quarantine_of(at(until), T, "a").is_none(), "it is tried again");
     }
-    assert!(health.left_out(at(20), "another transfer", "a").is_none());
-    health.did_well(at(21), T, "a");
-    assert!(health.left_out(at(21), T, "a").is_none());
-    health.fault(at(30), &fault("a", "x", MoverFaultKind::Passing));
-    assert_eq!(health.left_out(at(30), T, "a").map(|illness| illness.strikes), Some(1));
+    assert!(health.quarantine_of(at(20), "another transfer", "a").is_none());
+    health.record_success(at(21), T, "a");
+    assert!(health.quarantine_of(at(21), T, "a").is_none());
+    health.record_fault(at(30), &fault("a", "x", MoverFaultKind::Passing));
+    assert_eq!(health.quarantine_of(at(30), T, "a").map(|illness| illness.strikes), Some(1));
     for seconds in 0..60 {
-        health.fault(at(seconds), &fault("b", "x", MoverFaultKind::Passing));
+        health.record_fault(at(seconds), &fault("b", "x", MoverFaultKind::Passing));
     }
-    assert_eq!(health.left_out(at(59), T, "b").map(|illness| illness.until), Some(at(59) + LEFT_OUT_MAX));
+    assert_eq!(
+        health.quarantine_of(at(59), T, "b").map(|illness| illness.until),
+        Some(at(59) + LEFT_OUT_MAX)
+    );
 }
 
 #[test]
 fn storage_that_hangs_and_a_mover_that_nobody_reaches_concern_all_transfers() {
     for kind in [MoverFaultKind::Hung, MoverFaultKind::Unreachable] {
         let mut health = MoverHealth::new();
-        health.fault(at(0), &fault("a", "x", kind));
-        assert!(health.left_out(at(1), "another transfer", "a").is_some(), "{kind:?}");
+        health.record_fault(at(0), &fault("a", "x", kind));
+        assert!(health.quarantine_of(at(1), "another transfer", "a").is_some(), "{kind:?}");
     }
 }
 
@@ -43,16 +46,16 @@ fn storage_that_hangs_and_a_mover_that_nobody_reaches_concern_all_transfers() {
 fn no_transfer_fails_by_one_mover_of_two() {
     let mut health = MoverHealth::new();
     for second in 0..9 {
-        health.fault(at(second), &fault("b", "x", MoverFaultKind::Refused));
+        health.record_fault(at(second), &fault("b", "x", MoverFaultKind::Refused));
         let verdict = health.verdict(at(second), T, &["x"], &["a", "b"]);
         assert_eq!(verdict, TransferHealthVerdict::GoOn, "{second}");
     }
-    health.fault(at(9), &fault("a", "x", MoverFaultKind::Refused));
+    health.record_fault(at(9), &fault("a", "x", MoverFaultKind::Refused));
     assert_eq!(
         health.verdict(at(9), T, &["x"], &["a", "b"]),
         TransferHealthVerdict::Fail("b Refused".into())
     );
-    health.did_well(at(9), T, "a");
+    health.record_success(at(9), T, "a");
     assert_eq!(health.verdict(at(9), T, &["x"], &["a", "b"]), TransferHealthVerdict::GoOn);
 }
 
@@ -60,13 +63,13 @@ fn no_transfer_fails_by_one_mover_of_two() {
 fn one_that_is_alone_may_refuse_three_times_and_a_full_one_once() {
     let mut health = MoverHealth::new();
     for second in [0, 10] {
-        health.fault(at(second), &fault("a", "x", MoverFaultKind::Refused));
+        health.record_fault(at(second), &fault("a", "x", MoverFaultKind::Refused));
         assert!(matches!(health.verdict(at(second), T, &["x"], &["a"]), TransferHealthVerdict::Wait(_)));
     }
-    health.fault(at(20), &fault("a", "x", MoverFaultKind::Refused));
+    health.record_fault(at(20), &fault("a", "x", MoverFaultKind::Refused));
     assert!(matches!(health.verdict(at(20), T, &["x"], &["a"]), TransferHealthVerdict::Fail(_)));
     let mut health = MoverHealth::new();
-    health.fault(at(0), &fault("a", "x", MoverFaultKind::Full));
+    health.record_fault(at(0), &fault("a", "x", MoverFaultKind::Full));
     assert_eq!(health.verdict(at(0), T, &["x"], &["a"]), TransferHealthVerdict::Fail("a Full".into()));
     assert_eq!(health.verdict(at(0), T, &["x"], &["a", "b"]), TransferHealthVerdict::GoOn, "b may have room");
 }
@@ -75,18 +78,18 @@ fn one_that_is_alone_may_refuse_three_times_and_a_full_one_once() {
 #[test]
 fn a_full_destination_is_full_for_whoever_is_not_reached() {
     let mut health = MoverHealth::new();
-    health.fault(at(0), &fault("a", "x", MoverFaultKind::Full));
+    health.record_fault(at(0), &fault("a", "x", MoverFaultKind::Full));
     for second in [0, 10] {
-        health.fault(at(second), &fault("b", "x", MoverFaultKind::Unreachable));
+        health.record_fault(at(second), &fault("b", "x", MoverFaultKind::Unreachable));
         assert!(!matches!(
             health.verdict(at(second), T, &["x"], &["a", "b"]),
             TransferHealthVerdict::Fail(_)
         ));
     }
-    health.fault(at(20), &fault("b", "x", MoverFaultKind::Unreachable));
+    health.record_fault(at(20), &fault("b", "x", MoverFaultKind::Unreachable));
     assert_eq!(health.verdict(at(20), T, &["x"], &["a", "b"]), TransferHealthVerdict::Fail("a Full".into()));
     // Another mover may succeed once it is reachable again.
-    health.fault(at(21), &fault("a", "x", MoverFaultKind::Refused));
+    health.record_fault(at(21), &fault("a", "x", MoverFaultKind::Refused));
     assert!(!matches!(health.verdict(at(21), T, &["x"], &["a", "b"]), TransferHealthVerdict::Fail(_)));
 }
 
@@ -94,8 +97,8 @@ fn a_full_destination_is_full_for_whoever_is_not_reached() {
 fn what_may_pass_is_waited_for() {
     let mut health = MoverHealth::new();
     for _ in 0..20 {
-        health.fault(at(0), &fault("a", "x", MoverFaultKind::Hung));
-        health.fault(at(0), &fault("b", "x", MoverFaultKind::Passing));
+        health.record_fault(at(0), &fault("a", "x", MoverFaultKind::Hung));
+        health.record_fault(at(0), &fault("b", "x", MoverFaultKind::Passing));
     }
     let TransferHealthVerdict::Wait(words) = health.verdict(at(1), T, &["x"], &["a", "b"]) else {
         panic!("no wait")
@@ -107,26 +110,26 @@ fn what_may_pass_is_waited_for() {
 #[test]
 fn whom_others_reach_is_not_to_blame() {
     let mut health = MoverHealth::new();
-    health.did_well(at(0), T, "a");
-    let blamed = health.fault(at(1), &fault("a", "x", MoverFaultKind::Unreachable));
+    health.record_success(at(0), T, "a");
+    let blamed = health.record_fault(at(1), &fault("a", "x", MoverFaultKind::Unreachable));
     assert_eq!(blamed, "x");
-    assert!(health.left_out(at(1), T, "a").is_none() && health.left_out(at(1), T, "x").is_some());
+    assert!(health.quarantine_of(at(1), T, "a").is_none() && health.quarantine_of(at(1), T, "x").is_some());
     // An old fault does not count.
-    assert_eq!(health.fault(at(100), &fault("a", "x", MoverFaultKind::Unreachable)), "a");
-    health.keep(|mover| mover == "x");
-    assert!(health.left_out(at(100), T, "a").is_none());
+    assert_eq!(health.record_fault(at(100), &fault("a", "x", MoverFaultKind::Unreachable)), "a");
+    health.retain_movers(|mover| mover == "x");
+    assert!(health.quarantine_of(at(100), T, "a").is_none());
 }
 
 #[test]
 fn doubts_end_with_an_entry_that_nobody_can_copy() {
     let mut health = MoverHealth::new();
-    health.fault(at(0), &fault("a", "x", MoverFaultKind::Doubted));
-    assert!(health.left_out(at(1), T, "a").is_some());
+    health.record_fault(at(0), &fault("a", "x", MoverFaultKind::Doubted));
+    assert!(health.quarantine_of(at(1), T, "a").is_some());
     health.clear_doubts(T);
-    assert!(health.left_out(at(1), T, "a").is_none());
-    health.fault(at(2), &fault("a", "x", MoverFaultKind::Refused));
+    assert!(health.quarantine_of(at(1), T, "a").is_none());
+    health.record_fault(at(2), &fault("a", "x", MoverFaultKind::Refused));
     health.clear_doubts(T);
-    assert!(health.left_out(at(2), T, "a").is_some());
+    assert!(health.quarantine_of(at(2), T, "a").is_some());
     health.forget(T);
-    assert!(health.left_out(at(2), T, "a").is_none());
+    assert!(health.quarantine_of(at(2), T, "a").is_none());
 }

@@ -30,7 +30,7 @@ impl LeaseRenewalTime {
     }
 
     /// Returns true while no other manager can have the lease.
-    pub fn is_sure(&self, now: Duration) -> bool {
+    pub fn is_certainly_held(&self, now: Duration) -> bool {
         now.saturating_sub(self.confirmed) < SURE_FOR
     }
 }
@@ -43,10 +43,10 @@ mod tests {
     fn it_is_sure_for_less_than_it_lasts() {
         let s = Duration::from_secs;
         let mut term = LeaseRenewalTime::new(s(10));
-        assert!(term.is_sure(s(14)) && !term.is_sure(s(15)) && SURE_FOR < LEASE_LASTS);
+        assert!(term.is_certainly_held(s(14)) && !term.is_certainly_held(s(15)) && SURE_FOR < LEASE_LASTS);
         term.confirm(s(12));
         // A confirmation of an earlier renewal comes late.
         term.confirm(s(11));
-        assert!(term.is_sure(s(16)) && !term.is_sure(s(17)));
+        assert!(term.is_certainly_held(s(16)) && !term.is_certainly_held(s(17)));
     }
 }

@@ -26,7 +26,7 @@ mod wait_condition;
 pub use assign::{AssignedMoverPair, MoverPairChanges, assign};
 pub use chunk_delivery::{
     AvailableMovers, ChunkDeliveryState, ChunkStepResult, FailedMovers, MoverBlamedChunkFailure,
-    QueuedChunkStep, acknowledged_after, left_for, may_be_left,
+    QueuedChunkStep, may_leave_to_others, redelivery_delay, scan_ack_delay,
 };
 pub use chunk_request::{
     ChunkRequestThreshold, THRESHOLD_BYTES_FIRST, THRESHOLD_BYTES_MAX, THRESHOLD_BYTES_MIN,
@@ -52,7 +52,8 @@ pub use tracker::{
     TransferTracker, TransferTrackerEvent,
 };
 pub use transfer_intake::{
-    ManagerOwnedTransfer, OrphanedMoverPairs, SelectedIntakeTransfers, TransferCandidate, intake, room,
+    ManagerOwnedTransfer, OrphanedMoverPairs, SelectedIntakeTransfers, TransferCandidate, room,
+    select_transfers,
 };
 pub use transfer_ranking::{RankRules, TransferRanking, WaitingTransfer};
-pub use wait_condition::{MoverPairWaitReason, lack};
+pub use wait_condition::{MoverPairWaitReason, find_wait_reason};

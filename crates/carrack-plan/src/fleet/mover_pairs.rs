@@ -13,7 +13,7 @@ pub type MoverPairId = (String, u32);
 /// An action of the mover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MoverReconcilerAction {
-    /// Begin a pair; its end is reported to [`MoverPairReconciler::ended`].
+    /// Begin a pair; its end is reported to [`MoverPairReconciler::record_ended`].
     Begin(AssignedMoverPair),
     /// Tell a pair to end.
     Stop(MoverPairId),
@@ -35,10 +35,11 @@ pub struct MoverPairReconciler {
 
 impl MoverPairReconciler {
     /// Sets all wanted pairs.
-    pub fn all(&mut self, pairs: Vec<AssignedMoverPair>) -> Vec<MoverReconcilerAction> {
+    pub fn set_wanted_pairs(&mut self, pairs: Vec<AssignedMoverPair>) -> Vec<MoverReconcilerAction> {
         let ids: BTreeSet<MoverPairId> = pairs.iter().map(id).collect();
         let gone: Vec<MoverPairId> = self.wanted.keys().filter(|id| !ids.contains(*id)).cloned().collect();
-        let mut acts: Vec<MoverReconcilerAction> = gone.iter().flat_map(|id| self.gone(id)).collect();
+        let mut acts: Vec<MoverReconcilerAction> =
+            gone.iter().flat_map(|id| self.remove_wanted(id)).collect();
         acts.extend(pairs.into_iter().flat_map(|pair| self.put(pair)));
         acts
     }
@@ -55,13 +56,13 @@ impl MoverPairReconciler {
     }
 
     /// Removes a wanted pair.
-    pub fn gone(&mut self, id: &MoverPairId) -> Vec<MoverReconcilerAction> {
+    pub fn remove_wanted(&mut self, id: &MoverPairId) -> Vec<MoverReconcilerAction> {
         self.wanted.remove(id);
         self.running.contains_key(id).then(|| MoverReconcilerAction::Stop(id.clone())).into_iter().collect()
     }
 
     /// Records that a pair has ended.
-    pub fn ended(&mut self, id: &MoverPairId) -> Vec<MoverReconcilerAction> {
+    pub fn record_ended(&mut self, id: &MoverPairId) -> Vec<MoverReconcilerAction> {
         self.running.remove(id);
         if let Some(pair) = self.wanted.get(id).cloned() {
             return self.begin(pair);
@@ -110,14 +111,14 @@ mod tests {
         assert_eq!(set.put(pair(0, "x")), begun);
         assert!(set.put(pair(0, "x")).is_empty());
         assert_eq!(set.put(pair(0, "y")), [MoverReconcilerAction::Stop(id(0))]);
-        assert_eq!(set.ended(&id(0)), [MoverReconcilerAction::Begin(pair(0, "y"))]);
+        assert_eq!(set.record_ended(&id(0)), [MoverReconcilerAction::Begin(pair(0, "y"))]);
         assert_eq!(
-            set.all(vec![pair(1, "x")]),
+            set.set_wanted_pairs(vec![pair(1, "x")]),
             [MoverReconcilerAction::Stop(id(0)), MoverReconcilerAction::Begin(pair(1, "x"))]
         );
-        assert!(set.ended(&id(0)).is_empty());
-        assert_eq!(set.gone(&id(1)), [MoverReconcilerAction::Stop(id(1))]);
-        assert_eq!(set.ended(&id(1)), [MoverReconcilerAction::StopScans("t".into())]);
+        assert!(set.record_ended(&id(0)).is_empty());
+        assert_eq!(set.remove_wanted(&id(1)), [MoverReconcilerAction::Stop(id(1))]);
+        assert_eq!(set.record_ended(&id(1)), [MoverReconcilerAction::StopScans("t".into())]);
     }
 
     #[test]
@@ -128,6 +129,6 @@ mod tests {
             set.drain(),
             [MoverReconcilerAction::Stop(id(0)), MoverReconcilerAction::StopScans("t".into())]
         );
-        assert!(set.ended(&id(0)).is_empty());
+        assert!(set.record_ended(&id(0)).is_empty());
     }
 }

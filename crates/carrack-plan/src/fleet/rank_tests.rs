@@ -56,9 +56,9 @@ impl TestOneTransferMachine {
         let next = *self.ranks.order(self.now_ms, &[], &waiting, 1).first()?;
         let index = self.waiting.iter().position(|kept| kept.id == next)?;
         let next = self.waiting.remove(index);
-        self.ranks.began(&next.waiting(), self.now_ms);
+        self.ranks.record_start(&next.waiting(), self.now_ms);
         self.now_ms += self.took_ms;
-        self.ranks.used(&next.account, self.took_ms as f64 / 1e3, self.now_ms);
+        self.ranks.record_use(&next.account, self.took_ms as f64 / 1e3, self.now_ms);
         Some(next)
     }
 }
@@ -94,9 +94,9 @@ fn accounts_take_turns_and_who_has_less_comes_first() {
     assert_eq!(ranks.order(NOW_MS, &["alice"], &waiting, 4), ["b1", "a1", "a2", "a3"]);
     assert_eq!(ranks.order(NOW_MS, &["alice", "bob", "bob", "bob"], &waiting, 4), ["a1", "a2", "a3", "b1"]);
     // A use of two places counts as two running transfers.
-    ranks.used("carol", 100.0, NOW_MS);
-    ranks.used("bob", 100.0, NOW_MS);
-    ranks.used("bob", 100.0, NOW_MS);
+    ranks.record_use("carol", 100.0, NOW_MS);
+    ranks.record_use("bob", 100.0, NOW_MS);
+    ranks.record_use("bob", 100.0, NOW_MS);
     assert_eq!(ranks.order(NOW_MS, &["alice"], &waiting, 2), ["a1", "a2"]);
     // After some half-lives a running transfer counts more than they.
     assert_eq!(ranks.order(NOW_MS + 8 * HOUR_MS, &["alice"], &waiting, 1), ["b1"]);
@@ -129,7 +129,7 @@ fn a_level_ages_until_one_of_it_begins() {
     ];
     let mut ranks = ranks(&[]);
     assert_eq!(ranks.order(NOW_MS, &[], &waiting, 9), ["d", "a", "c", "b"]);
-    ranks.began(&waiting[0], NOW_MS);
+    ranks.record_start(&waiting[0], NOW_MS);
     assert_eq!(ranks.order(NOW_MS, &[], &waiting[1..], 9), ["d", "c", "b"]);
 }
 
@@ -215,13 +215,16 @@ fn weights_hold_within_one_order() {
 #[test]
 fn weights_and_amounts_that_are_none_do_no_harm() {
     let mut ranks = ranks(&[("a", 0.0), ("b", -1.0), ("c", f64::NAN)]);
-    ["a", "b", "c"].iter().zip([f64::NAN, -5.0, f64::INFINITY]).for_each(|(a, x)| ranks.used(a, x, NOW_MS));
+    ["a", "b", "c"]
+        .iter()
+        .zip([f64::NAN, -5.0, f64::INFINITY])
+        .for_each(|(a, x)| ranks.record_use(a, x, NOW_MS));
     let waiting = [one("3", "c", 5, 0), one("2", "b", 5, 0), one("1", "a", 5, 0)];
     assert_eq!(ranks.order(NOW_MS, &[], &waiting, 9), ["1", "2", "3"]);
     let never =
         RankRules { ages_every: Duration::ZERO, halves_every: Duration::ZERO, ..RankRules::default() };
     let mut ranks = TransferRanking::new(never);
-    ranks.used("c", 1.0, NOW_MS);
+    ranks.record_use("c", 1.0, NOW_MS);
     assert_eq!(ranks.order(NOW_MS, &[], &[one("1", "c", 5, 0), one("2", "a", 6, NOW_MS)], 9), ["2", "1"]);
 }
 
@@ -229,7 +232,7 @@ fn weights_and_amounts_that_are_none_do_no_harm() {
 fn accounts_that_used_nothing_of_late_are_forgotten() {
     let mut ranks = ranks(&[]);
     for number in 0..20_000u64 {
-        ranks.used(&number.to_string(), 1.0, NOW_MS + number * MINUTE_MS);
+        ranks.record_use(&number.to_string(), 1.0, NOW_MS + number * MINUTE_MS);
     }
     assert!(ranks.uses.len() <= 2 * ACCOUNTS_BEFORE_LOOK, "{}", ranks.uses.len());
     assert!(ranks.uses.contains_key("19999"));
@@ -251,20 +254,20 @@ fn simply(
         let class = |one: &WaitingTransfer<'_>| {
             let level = one.level(now_ms);
             let of_level = left.iter().filter(|other| other.level(now_ms) == level);
-            ranks.aged(level, of_level.map(WaitingTransfer::since_ms).min().unwrap(), now_ms)
+            ranks.aged_class(level, of_level.map(WaitingTransfer::since_ms).min().unwrap(), now_ms)
         };
         let share = |one: &WaitingTransfer<'_>| {
             let half_life = ranks.rules.halves_every;
-            let used = ranks.uses.get(one.account).map_or(0.0, |used| used.at(now_ms, half_life));
+            let used = ranks.uses.get(one.account).map_or(0.0, |used| used.value_at(now_ms, half_life));
             let places = running.iter().filter(|account| **account == one.account).count() as f64;
             let weight = ranks.rules.weights.get(one.account).copied().unwrap_or(1.0);
-            ((used + places * ranks.expected(now_ms)) / weight).to_bits()
+            ((used + places * ranks.expected_use(now_ms)) / weight).to_bits()
         };
         let key =
             |one: &WaitingTransfer<'_>| (Reverse(class(one)), share(one), one.since_ms(), one.id.to_owned());
         let first = (0..left.len()).min_by_key(|&index| key(&left[index])).unwrap();
         let next = left.remove(first);
-        ranks.began(&next, now_ms);
+        ranks.record_start(&next, now_ms);
         running.push(next.account);
         order.push(next.id.to_owned());
     }
@@ -283,8 +286,8 @@ proptest! {
         const ACCOUNTS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
         // Amounts and weights with exact sums.
         let mut ranks = ranks(&[("b", 2.0), ("c", 0.5)]);
-        used.iter().for_each(|account| ranks.used(ACCOUNTS[*account], 4.0, NOW_MS));
-        began.iter().for_each(|(priority, ago)| ranks.began(&one("", "", *priority, 0), NOW_MS - ago * MINUTE_MS));
+        used.iter().for_each(|account| ranks.record_use(ACCOUNTS[*account], 4.0, NOW_MS));
+        began.iter().for_each(|(priority, ago)| ranks.record_start(&one("", "", *priority, 0), NOW_MS - ago * MINUTE_MS));
         let ids: Vec<String> = (0..some.len()).map(|id| format!("{id:03}")).collect();
         let waiting: Vec<WaitingTransfer<'_>> = ids.iter().zip(&some).map(|(id, (priority, account, ago, due))| WaitingTransfer {
             // Some of those without a deadline may not begin yet.

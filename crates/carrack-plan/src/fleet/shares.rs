@@ -89,7 +89,7 @@ pub fn shares(movers: &[FleetMover], claims: &[TransferPairDemand], limits: &Mov
     for (index, ideal) in ideal.iter().enumerate() {
         plan.raise_to(index, (ideal / ONE) as u32);
     }
-    plan.share_rest(&ideal, &in_order);
+    plan.distribute_remainder(&ideal, &in_order);
     plan.given
 }
 
@@ -178,11 +178,12 @@ impl MoverPairCountAllocator {
         let mut growing: Vec<bool> = self.given.iter().map(|&pairs| pairs > 0).collect();
         while growing.contains(&true) {
             let level = self.highest_level(&ideal, &growing);
-            let next: Vec<u128> =
-                (0..ideal.len()).map(|claim| self.at_level(level + 1, claim, &ideal, &growing)).collect();
+            let next: Vec<u128> = (0..ideal.len())
+                .map(|claim| self.share_at_level(level + 1, claim, &ideal, &growing))
+                .collect();
             let full: Vec<bool> = self.pools.iter().map(|pool| !fits(pool, &next)).collect();
             for claim in 0..ideal.len() {
-                ideal[claim] = self.at_level(level, claim, &ideal, &growing);
+                ideal[claim] = self.share_at_level(level, claim, &ideal, &growing);
                 let is_full = self.pools_of[claim].iter().any(|&(pool, _)| full[pool]);
                 growing[claim] &= !is_full && ideal[claim] < u128::from(self.most[claim]) * ONE;
             }
@@ -197,7 +198,7 @@ impl MoverPairCountAllocator {
         while low < high {
             let middle = (low + high).div_ceil(2);
             let at: Vec<u128> =
-                (0..ideal.len()).map(|claim| self.at_level(middle, claim, ideal, growing)).collect();
+                (0..ideal.len()).map(|claim| self.share_at_level(middle, claim, ideal, growing)).collect();
             if self.pools.iter().all(|pool| fits(pool, &at)) {
                 low = middle;
             } else {
@@ -207,7 +208,7 @@ impl MoverPairCountAllocator {
         low
     }
 
-    fn at_level(&self, level: u128, claim: usize, ideal: &[u128], growing: &[bool]) -> u128 {
+    fn share_at_level(&self, level: u128, claim: usize, ideal: &[u128], growing: &[bool]) -> u128 {
         if growing[claim] {
             (level * self.weights[claim]).clamp(ONE, u128::from(self.most[claim]) * ONE)
         } else {
@@ -216,7 +217,7 @@ impl MoverPairCountAllocator {
     }
 
     /// Hands out the pairs lost to rounding.
-    fn share_rest(&mut self, ideal: &[u128], in_order: &[usize]) {
+    fn distribute_remainder(&mut self, ideal: &[u128], in_order: &[usize]) {
         let mut by_fraction = in_order.to_vec();
         by_fraction.sort_by_key(|&claim| std::cmp::Reverse(ideal[claim] % ONE));
         for claim in by_fraction {

@@ -74,7 +74,14 @@ impl PairStragglerDetector {
     }
 
     /// Takes a pair's report: the number of its chunks and the end at which it waits.
-    pub fn report(&mut self, now: Duration, source: &str, sink: &str, held: u32, waits_at: StorageWaitSide) {
+    pub fn record_report(
+        &mut self,
+        now: Duration,
+        source: &str,
+        sink: &str,
+        held: u32,
+        waits_at: StorageWaitSide,
+    ) {
         let pace = self.pace(source, sink);
         if pace.held == 0 {
             pace.since = now;
@@ -83,7 +90,7 @@ impl PairStragglerDetector {
     }
 
     /// Records that a pair has settled a chunk.
-    pub fn settled(&mut self, now: Duration, source: &str, sink: &str) {
+    pub fn record_settled_chunk(&mut self, now: Duration, source: &str, sink: &str) {
         let pace = self.pace(source, sink);
         let took = now.saturating_sub(pace.since);
         pace.longest = Some(pace.longest.map_or(took, |longest| longest.max(took)));
@@ -91,7 +98,7 @@ impl PairStragglerDetector {
     }
 
     /// Records that a mover that reads has done other work for the transfer, in one of its pairs.
-    pub fn goes_on(&mut self, now: Duration, source: &str) {
+    pub fn record_other_progress(&mut self, now: Duration, source: &str) {
         for (_, pace) in self.pairs.iter_mut().filter(|(pair, _)| pair.0 == source) {
             pace.since = now;
         }
@@ -102,18 +109,18 @@ impl PairStragglerDetector {
     }
 
     /// Returns the number of chunks that pairs hold.
-    pub fn held(&self, now: Duration) -> u64 {
-        self.speaking(now).map(|(_, pace)| u64::from(pace.held)).sum()
+    pub fn held_chunks(&self, now: Duration) -> u64 {
+        self.recently_reported(now).map(|(_, pace)| u64::from(pace.held)).sum()
     }
 
     /// Returns the stragglers when no chunk is left to take; none if no other pair has shown a shorter time.
-    pub fn behind(&self, now: Duration) -> Vec<StragglingMover> {
-        let behind = self.speaking(now).filter_map(|((source, sink), pace)| {
+    pub fn stragglers(&self, now: Duration) -> Vec<StragglingMover> {
+        let behind = self.recently_reported(now).filter_map(|((source, sink), pace)| {
             let held_for = now.saturating_sub(pace.since);
             let others = self.pairs.iter().filter(|(pair, _)| (&pair.0, &pair.1) != (source, sink));
             let others_take = others.filter_map(|(_, other)| other.longest).min()?;
             let is_behind = pace.held > 0 && held_for > AT_LEAST.max(others_take * TIMES);
-            let is_source = is_behind.then(|| self.is_of_source(source, sink, pace))?;
+            let is_source = is_behind.then(|| self.is_source_to_blame(source, sink, pace))?;
             let (mover, other) = if is_source { (source, sink) } else { (sink, source) };
             Some(StragglingMover {
                 mover: mover.clone(),
@@ -128,7 +135,7 @@ impl PairStragglerDetector {
 
     /// Returns true if the source's mover is to blame: it waits for storage, or neither does, and only the
     /// sink's mover has done well with other movers.
-    fn is_of_source(&self, source: &str, sink: &str, pace: &PairChunkTiming) -> bool {
+    fn is_source_to_blame(&self, source: &str, sink: &str, pace: &PairChunkTiming) -> bool {
         match pace.waits_at {
             StorageWaitSide::Source => true,
             StorageWaitSide::Sink => false,
@@ -144,7 +151,10 @@ impl PairStragglerDetector {
         }
     }
 
-    fn speaking(&self, now: Duration) -> impl Iterator<Item = ((&String, &String), &PairChunkTiming)> {
+    fn recently_reported(
+        &self,
+        now: Duration,
+    ) -> impl Iterator<Item = ((&String, &String), &PairChunkTiming)> {
         let pairs = self.pairs.iter().map(|((source, sink), pace)| ((source, sink), pace));
         pairs.filter(move |(_, pace)| now.saturating_sub(pace.told_at) < SPEAKS_EVERY)
     }
@@ -167,17 +177,23 @@ mod tests {
     ) -> PairStragglerDetector {
         let mut stragglers = PairStragglerDetector::new();
         for second in 0..seconds {
-            stragglers.report(at(second), slow.0, slow.1, 1, waits_at);
-            stragglers.report(at(second), good.0, good.1, u32::from(second < 5), StorageWaitSide::Neither);
+            stragglers.record_report(at(second), slow.0, slow.1, 1, waits_at);
+            stragglers.record_report(
+                at(second),
+                good.0,
+                good.1,
+                u32::from(second < 5),
+                StorageWaitSide::Neither,
+            );
             if (1..5).contains(&second) {
-                stragglers.settled(at(second), good.0, good.1);
+                stragglers.record_settled_chunk(at(second), good.0, good.1);
             }
         }
         stragglers
     }
 
     fn blamed(stragglers: &PairStragglerDetector, second: u64) -> Vec<(String, bool)> {
-        let behind = stragglers.behind(at(second)).into_iter();
+        let behind = stragglers.stragglers(at(second)).into_iter();
         behind.map(|straggler| (straggler.mover, straggler.is_source)).collect()
     }
 
@@ -188,12 +204,12 @@ mod tests {
         }
         assert_eq!(blamed(&sight(10), 9), [], "it may take some seconds");
         assert_eq!(blamed(&sight(13), 12), [("x".into(), false)]);
-        assert_eq!(sight(13).held(at(12)), 1);
+        assert_eq!(sight(13).held_chunks(at(12)), 1);
         let mut settled = sight(13);
-        settled.settled(at(12), "a", "x");
+        settled.record_settled_chunk(at(12), "a", "x");
         assert_eq!(blamed(&settled, 13), [], "it goes on");
         let mut goes_on = sight(13);
-        goes_on.goes_on(at(12), "a");
+        goes_on.record_other_progress(at(12), "a");
         assert_eq!(blamed(&goes_on, 13), [], "with something else");
         assert_eq!(blamed(&sight(13), 30), [], "a pair that tells nothing is none");
     }
@@ -203,15 +219,15 @@ mod tests {
         let mut stragglers = PairStragglerDetector::new();
         for second in 0..60 {
             for source in ["a", "b"] {
-                stragglers.report(at(second), source, "x", 1, StorageWaitSide::Neither);
+                stragglers.record_report(at(second), source, "x", 1, StorageWaitSide::Neither);
             }
             if second == 20 {
-                stragglers.settled(at(second), "b", "x");
+                stragglers.record_settled_chunk(at(second), "b", "x");
             }
         }
         assert_eq!(blamed(&stragglers, 59), []);
         let mut alone = PairStragglerDetector::new();
-        (0..60).for_each(|second| alone.report(at(second), "a", "x", 1, StorageWaitSide::Neither));
+        (0..60).for_each(|second| alone.record_report(at(second), "a", "x", 1, StorageWaitSide::Neither));
         assert_eq!(blamed(&alone, 59), [], "nobody has shown that it can be faster");
     }
 

@@ -219,11 +219,11 @@ impl TransferTracker {
         }
         match *event {
             TransferTrackerEvent::Scanned { attempt, found, is_finished } => {
-                self.attempt(attempt).scanned(found, is_finished);
+                self.attempt(attempt).record_scan(found, is_finished);
             }
             TransferTrackerEvent::ChunkSettled { attempt, number, delivery, outcome, part } => {
                 let attempt = self.attempt(attempt);
-                attempt.chunk_settled(number, outcome, part);
+                attempt.record_chunk_settled(number, outcome, part);
                 if add(attempt.moved.entry(delivery).or_default(), number) {
                     self.bytes_moved += outcome.moved_bytes;
                 }
@@ -252,27 +252,28 @@ impl TransferTracker {
         }
         // A close of a scan that a later one has overtaken does not count: it covered no entry of the later
         // scan.
-        self.closed = self.counting().filter(|number| {
+        self.closed = self.counting_attempt().filter(|number| {
             let attempt = &self.attempts[number];
             attempt.is_closed && attempt.is_settled()
         });
     }
 
-    /// Returns the next action, the same until [`asked`](Self::asked) or the log changes it.
+    /// Returns the next action, the same until [`record_published`](Self::record_published) or the log
+    /// changes it.
     pub fn next(&self) -> ManagerAction {
         if self.closed.is_some() {
             return ManagerAction::Over;
         }
-        let Some(attempt) = self.counting().and_then(|number| self.attempts.get(&number)) else {
+        let Some(attempt) = self.counting_attempt().and_then(|number| self.attempts.get(&number)) else {
             return ManagerAction::Wait;
         };
-        let finish = attempt.finishing.to_ask();
-        let discard = attempt.discarding.to_ask();
+        let finish = attempt.finishing.unrequested_files();
+        let discard = attempt.discarding.unrequested_files();
         if !finish.is_empty() {
             ManagerAction::FinishFiles(finish)
         } else if !discard.is_empty() {
             ManagerAction::DiscardFiles(discard)
-        } else if attempt.is_settled() && self.is_to_delete(attempt) {
+        } else if attempt.is_settled() && self.is_deletion_due(attempt) {
             if attempt.is_delete_asked { ManagerAction::Wait } else { ManagerAction::Delete }
         } else if attempt.is_settled() && !attempt.is_close_asked {
             ManagerAction::Close
@@ -283,8 +284,10 @@ impl TransferTracker {
 
     /// Records that the items of [`next`](Self::next) are in the queue. Another manager does not know that
     /// and publishes them again, which the items are made to tolerate.
-    pub fn asked(&mut self, next: &ManagerAction) {
-        let Some(attempt) = self.counting().and_then(|number| self.attempts.get_mut(&number)) else { return };
+    pub fn record_published(&mut self, next: &ManagerAction) {
+        let Some(attempt) = self.counting_attempt().and_then(|number| self.attempts.get_mut(&number)) else {
+            return;
+        };
         let (asked, files) = match next {
             ManagerAction::FinishFiles(files) => (&mut attempt.finishing.asked, files),
             ManagerAction::DiscardFiles(files) => (&mut attempt.discarding.asked, files),
@@ -304,14 +307,14 @@ impl TransferTracker {
     }
 
     /// Returns the number of the scan that counts, once a scan is complete: items of work carry this number.
-    pub fn counting(&self) -> Option<u32> {
+    pub fn counting_attempt(&self) -> Option<u32> {
         let complete = self.attempts.iter().rev().find(|(_, attempt)| attempt.is_finished);
         self.closed.or(complete.map(|(number, _)| *number))
     }
 
     /// Returns the progress. A scan that takes another's place may begin with less.
     pub fn totals(&self) -> TransferTotals {
-        let shown = self.counting().or_else(|| self.attempts.keys().next_back().copied());
+        let shown = self.counting_attempt().or_else(|| self.attempts.keys().next_back().copied());
         let entries_deleted = self.attempts.values().flat_map(|attempt| attempt.deleted.values()).sum();
         let moved =
             TransferTotals { bytes_moved: self.bytes_moved, entries_deleted, ..TransferTotals::default() };
@@ -325,7 +328,7 @@ impl TransferTracker {
             is_scanned: attempt.is_finished,
             files_done: done.files + finished + named,
             bytes_done: done.bytes,
-            entries_failed: attempt.failed(),
+            entries_failed: attempt.failed_entries(),
             chunks_found: found.chunks,
             chunks_done: attempt.settled_count,
             ..moved
@@ -334,8 +337,8 @@ impl TransferTracker {
 
     /// Returns true if the deletion is still due. After a failure it is not: the failed entries may be those
     /// that would be missed.
-    fn is_to_delete(&self, attempt: &ScanAttemptProgress) -> bool {
-        self.deletes && attempt.deleted.is_empty() && attempt.failed() == 0
+    fn is_deletion_due(&self, attempt: &ScanAttemptProgress) -> bool {
+        self.deletes && attempt.deleted.is_empty() && attempt.failed_entries() == 0
     }
 
     fn attempt(&mut self, number: u32) -> &mut ScanAttemptProgress {
@@ -345,7 +348,7 @@ impl TransferTracker {
 
 impl ScanAttemptProgress {
     /// Reports only grow, so the largest of each number is the last; the final report is exact.
-    fn scanned(&mut self, found: CutTotals, is_finished: bool) {
+    fn record_scan(&mut self, found: CutTotals, is_finished: bool) {
         if self.is_finished {
             return;
         }
@@ -354,7 +357,7 @@ impl ScanAttemptProgress {
     }
 
     /// The first log entry of a chunk that was carried out twice counts.
-    fn chunk_settled(&mut self, number: u64, outcome: ChunkOutcome, part: Option<PartedFileRef>) {
+    fn record_chunk_settled(&mut self, number: u64, outcome: ChunkOutcome, part: Option<PartedFileRef>) {
         if !add(&mut self.settled, number) {
             return;
         }
@@ -365,13 +368,13 @@ impl ScanAttemptProgress {
                 self.done.files += outcome.files;
                 self.done.failed += outcome.failed;
             }
-            Some(part) => self.part_settled(part, outcome.failed > 0),
+            Some(part) => self.record_part_settled(part, outcome.failed > 0),
         }
     }
 
     /// A large file fails once, however many of its parts do, and not before all of them are settled: until
     /// then another mover may be writing.
-    fn part_settled(&mut self, part: PartedFileRef, has_failed: bool) {
+    fn record_part_settled(&mut self, part: PartedFileRef, has_failed: bool) {
         let begun = self.begun.entry(part.file).or_default();
         begun.parts_settled += 1;
         begun.has_failed |= has_failed;
@@ -383,7 +386,7 @@ impl ScanAttemptProgress {
     }
 
     /// Returns the number of entries that could not be read, copied, finished or removed.
-    fn failed(&self) -> u64 {
+    fn failed_entries(&self) -> u64 {
         let LargeFileFinalWork { due, settled, done, .. } = &self.finishing;
         let unfinished = covered_by_both(due, settled) - covered_by_both(due, done);
         let ended = self.delete_failed + self.close_failed;
@@ -401,7 +404,7 @@ impl ScanAttemptProgress {
 
 impl LargeFileFinalWork {
     /// Returns the first files that are due and neither asked for nor settled.
-    fn to_ask(&self) -> Vec<LargeFileNumber> {
+    fn unrequested_files(&self) -> Vec<LargeFileNumber> {
         let mut files = Vec::new();
         for run in self.due.iter() {
             let mut at = run.offset;

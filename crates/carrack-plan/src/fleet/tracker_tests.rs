@@ -36,7 +36,7 @@ fn an_empty_tree_is_closed_and_over() {
     assert_eq!(tracker.next(), ManagerAction::Wait);
     tracker.observe(&scanned(1, CutTotals::default()));
     assert_eq!(tracker.next(), ManagerAction::Close);
-    tracker.asked(&ManagerAction::Close);
+    tracker.record_published(&ManagerAction::Close);
     assert_eq!(tracker.next(), ManagerAction::Wait);
     tracker.observe(&TransferTrackerEvent::CloseSettled { attempt: 1, failed: 0 });
     assert_eq!(tracker.next(), ManagerAction::Over);
@@ -66,13 +66,13 @@ fn a_file_is_finished_when_all_its_parts_are_settled() {
     let finish = ManagerAction::FinishFiles(vec![LargeFileNumber(0)]);
     assert_eq!(tracker.next(), finish);
     assert_eq!(tracker.next(), finish, "until it was asked for");
-    tracker.asked(&finish);
+    tracker.record_published(&finish);
     assert_eq!(tracker.next(), ManagerAction::Wait);
     // The other file has failed, and is discarded only when no mover writes to it.
     tracker.observe(&part_settled(1, 3, 1, 2, 0));
     let discard = ManagerAction::DiscardFiles(vec![LargeFileNumber(1)]);
     assert_eq!(tracker.next(), discard);
-    tracker.asked(&discard);
+    tracker.record_published(&discard);
     assert_eq!(tracker.next(), ManagerAction::Wait);
     let discarded = TransferTrackerEvent::DiscardSettled { attempt: 1, file: LargeFileNumber(1) };
     let finished =
@@ -139,7 +139,7 @@ fn what_the_source_has_not_goes_when_everything_is_settled_and_before_the_close(
     assert_eq!(tracker.next(), ManagerAction::Wait);
     tracker.observe(&files_settled(1, 0, 1, 0));
     assert_eq!(tracker.next(), ManagerAction::Delete);
-    tracker.asked(&ManagerAction::Delete);
+    tracker.record_published(&ManagerAction::Delete);
     assert_eq!(tracker.next(), ManagerAction::Wait);
     tracker.observe(&deleted(1, 1, 5, 0));
     assert_eq!((tracker.next(), tracker.totals().entries_deleted), (ManagerAction::Close, 5));
@@ -181,7 +181,7 @@ fn nothing_goes_where_something_has_failed() {
 #[test]
 fn the_last_complete_scan_counts() {
     let mut tracker = fed(&[files_settled(1, 0, 5, 0), files_settled(1, 1, 5, 0)]);
-    assert_eq!((tracker.counting(), tracker.totals().files_done), (None, 10));
+    assert_eq!((tracker.counting_attempt(), tracker.totals().files_done), (None, 10));
     tracker.observe(&TransferTrackerEvent::Scanned {
         attempt: 2,
         found: found(1, 7, 70),
@@ -199,10 +199,10 @@ fn the_last_complete_scan_counts() {
     );
     tracker.observe(&scanned(2, found(2, 8, 80)));
     tracker.observe(&files_settled(2, 1, 4, 0));
-    assert_eq!((tracker.counting(), tracker.next()), (Some(2), ManagerAction::Wait));
+    assert_eq!((tracker.counting_attempt(), tracker.next()), (Some(2), ManagerAction::Wait));
     tracker.observe(&files_settled(2, 0, 4, 0));
     assert_eq!(tracker.next(), ManagerAction::Close);
-    tracker.asked(&ManagerAction::Close);
+    tracker.record_published(&ManagerAction::Close);
     // A third scan that ends last takes the second's place, and has a close of its own.
     tracker.observe(&scanned(3, found(1, 8, 80)));
     tracker.observe(&TransferTrackerEvent::CloseSettled { attempt: 2, failed: 0 });
@@ -239,7 +239,7 @@ fn many_files_are_asked_for_in_bounded_messages() {
     let mut asked = Vec::new();
     while let ManagerAction::FinishFiles(files) = tracker.next() {
         assert!(files.len() <= NEXT_FILES_MAX);
-        tracker.asked(&ManagerAction::FinishFiles(files.clone()));
+        tracker.record_published(&ManagerAction::FinishFiles(files.clone()));
         asked.extend(files);
     }
     assert_eq!(asked, (0..1_000).map(LargeFileNumber).collect::<Vec<_>>());
@@ -395,7 +395,7 @@ proptest! {
                 tracker = fed(&log);
             }
             let next = tracker.next();
-            tracker.asked(&next);
+            tracker.record_published(&next);
             match next {
                 ManagerAction::Over => break,
                 ManagerAction::Wait => {}

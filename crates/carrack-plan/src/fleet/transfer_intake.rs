@@ -60,7 +60,7 @@ pub fn room((places, owned_by_all): (usize, usize), owned: &[ManagerOwnedTransfe
 }
 
 /// Returns the candidates that a manager takes; `places` as for [`room`].
-pub fn intake<'a>(
+pub fn select_transfers<'a>(
     ranks: &TransferRanking,
     now_ms: u64,
     places: (usize, usize),
@@ -105,7 +105,7 @@ impl<K> Default for OrphanedMoverPairs<K> {
 impl<K: Clone + Eq + Hash + Ord> OrphanedMoverPairs<K> {
     /// Returns the pairs that have been phantoms for too long, in their order: the records of their transfers
     /// must be read. `phantoms` are all pairs without an open transfer.
-    pub fn look<'a>(&mut self, now: Duration, phantoms: impl Iterator<Item = &'a K>) -> Vec<K>
+    pub fn find_long_orphaned<'a>(&mut self, now: Duration, phantoms: impl Iterator<Item = &'a K>) -> Vec<K>
     where
         K: 'a,
     {
@@ -147,7 +147,7 @@ mod tests {
         owned: &[ManagerOwnedTransfer<'_>],
         candidates: &[TransferCandidate<'a>],
     ) -> Vec<&'a str> {
-        intake(ranks, now_ms, places, owned, candidates).take
+        select_transfers(ranks, now_ms, places, owned, candidates).take
     }
 
     #[test]
@@ -155,7 +155,7 @@ mod tests {
         let ranks = TransferRanking::new(RankRules::default());
         let waiting = ["a", "b", "c"].map(|id| candidate(id, 5, false));
         let full = vec![owned(5, false, true); 9];
-        let found = intake(&ranks, 1, (2, 9), &full, &waiting);
+        let found = select_transfers(&ranks, 1, (2, 9), &full, &waiting);
         assert_eq!((found.take, found.line), (vec!["a"], vec!["b", "c"]));
         assert_eq!((room((2, 9), &full), room((2, 11), &full)), (1, 0));
     }
@@ -191,10 +191,10 @@ mod tests {
     fn a_pair_is_a_phantom_when_it_has_been_one_for_some_seconds() {
         let s = Duration::from_secs;
         let mut phantoms = OrphanedMoverPairs::default();
-        assert!(phantoms.look(s(0), [1, 2].iter()).is_empty());
-        assert!(phantoms.look(s(4), [2].iter()).is_empty());
-        assert_eq!(phantoms.look(s(6), [1, 2].iter()), [2]);
-        assert_eq!(phantoms.look(s(10), [1].iter()), [0; 0]);
-        assert_eq!(phantoms.look(s(12), [1].iter()), [1]);
+        assert!(phantoms.find_long_orphaned(s(0), [1, 2].iter()).is_empty());
+        assert!(phantoms.find_long_orphaned(s(4), [2].iter()).is_empty());
+        assert_eq!(phantoms.find_long_orphaned(s(6), [1, 2].iter()), [2]);
+        assert_eq!(phantoms.find_long_orphaned(s(10), [1].iter()), [0; 0]);
+        assert_eq!(phantoms.find_long_orphaned(s(12), [1].iter()), [1]);
     }
 }

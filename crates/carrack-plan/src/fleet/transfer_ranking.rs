@@ -104,19 +104,19 @@ struct DecayingAmount {
 }
 
 impl DecayingAmount {
-    fn at(&self, now_ms: u64, half_life: Duration) -> f64 {
-        self.amount * left_of_one(now_ms.saturating_sub(self.at_ms), half_life)
+    fn value_at(&self, now_ms: u64, half_life: Duration) -> f64 {
+        self.amount * decay_factor(now_ms.saturating_sub(self.at_ms), half_life)
     }
 
     /// Amounts may come in any order of time.
     fn add(&mut self, amount: f64, now_ms: u64, half_life: Duration) {
         let at_ms = self.at_ms.max(now_ms);
-        self.amount = self.at(at_ms, half_life) + amount * left_of_one(at_ms - now_ms, half_life);
+        self.amount = self.value_at(at_ms, half_life) + amount * decay_factor(at_ms - now_ms, half_life);
         self.at_ms = at_ms;
     }
 }
 
-fn left_of_one(elapsed_ms: u64, half_life: Duration) -> f64 {
+fn decay_factor(elapsed_ms: u64, half_life: Duration) -> f64 {
     if half_life.is_zero() { 0.0 } else { 0.5f64.powf(elapsed_ms as f64 / 1e3 / half_life.as_secs_f64()) }
 }
 
@@ -147,14 +147,14 @@ impl TransferRanking {
     }
 
     /// Records that a transfer has got a place: its level begins to wait anew.
-    pub fn began(&mut self, one: &WaitingTransfer<'_>, now_ms: u64) {
+    pub fn record_start(&mut self, one: &WaitingTransfer<'_>, now_ms: u64) {
         let began_ms = &mut self.began_ms[usize::from(one.level(now_ms))];
         *began_ms = now_ms.max(*began_ms);
     }
 
     /// Adds the use of a place that an account has given up, for example in seconds. Negative and non-finite
     /// amounts count as 0.
-    pub fn used(&mut self, account: &str, amount: f64, now_ms: u64) {
+    pub fn record_use(&mut self, account: &str, amount: f64, now_ms: u64) {
         let amount = if amount.is_finite() { amount.max(0.0) } else { 0.0 };
         let half_life = self.rules.halves_every;
         self.places.add(1.0, now_ms, half_life);
@@ -183,27 +183,27 @@ impl TransferRanking {
         let mut accounts = AccountShares::new(self, now_ms);
         let mut levels: [PriorityLevelQueue<'a>; LEVELS] = Default::default();
         for one in waiting.iter().filter(|one| one.is_due(now_ms)) {
-            let account = accounts.number(one.account);
+            let account = accounts.account_index(one.account);
             levels[usize::from(one.level(now_ms))].add(account, one);
         }
-        running.iter().for_each(|account| accounts.give_if_known(account));
+        running.iter().for_each(|account| accounts.charge_place_if_known(account));
         for (number, level) in (0..).zip(&mut levels) {
-            level.begin(number, self.aged(number, level.oldest_ms, now_ms), &accounts);
+            level.begin(number, self.aged_class(number, level.oldest_ms, now_ms), &accounts);
         }
         std::iter::from_fn(|| next(&mut levels, &mut accounts)).take(most).collect()
     }
 
     /// Returns the class of a level whose oldest transfer has waited since then.
-    fn aged(&self, level: u8, oldest_ms: u64, now_ms: u64) -> u8 {
+    fn aged_class(&self, level: u8, oldest_ms: u64, now_ms: u64) -> u8 {
         let waited_ms = now_ms.saturating_sub(oldest_ms.max(self.began_ms[usize::from(level)]));
         let classes = u128::from(waited_ms).checked_div(self.rules.ages_every.as_millis()).unwrap_or(0);
         level.saturating_add(u8::try_from(classes).unwrap_or(CLASS_MAX)).min(CLASS_MAX)
     }
 
     /// Returns the expected use of one place.
-    fn expected(&self, now_ms: u64) -> f64 {
+    fn expected_use(&self, now_ms: u64) -> f64 {
         let half_life = self.rules.halves_every;
-        let mean = self.all_use.at(now_ms, half_life) / self.places.at(now_ms, half_life);
+        let mean = self.all_use.value_at(now_ms, half_life) / self.places.value_at(now_ms, half_life);
         if mean.is_finite() && mean > 0.0 { mean } else { 1.0 }
     }
 
@@ -212,8 +212,8 @@ impl TransferRanking {
         if self.uses.len() < self.look_at {
             return;
         }
-        let (half_life, least) = (self.rules.halves_every, FORGOTTEN_BELOW * self.expected(now_ms));
-        self.uses.retain(|_, used| used.at(now_ms, half_life) >= least);
+        let (half_life, least) = (self.rules.halves_every, FORGOTTEN_BELOW * self.expected_use(now_ms));
+        self.uses.retain(|_, used| used.value_at(now_ms, half_life) >= least);
         self.look_at = ACCOUNTS_BEFORE_LOOK.max(2 * self.uses.len());
     }
 }
@@ -230,31 +230,32 @@ struct AccountShares<'r, 'a> {
 
 impl<'r, 'a> AccountShares<'r, 'a> {
     fn new(ranks: &'r TransferRanking, now_ms: u64) -> AccountShares<'r, 'a> {
-        let expected = ranks.expected(now_ms);
+        let expected = ranks.expected_use(now_ms);
         AccountShares { ranks, now_ms, numbers: HashMap::new(), shares: Vec::new(), expected }
     }
 
-    fn number(&mut self, name: &'a str) -> usize {
+    fn account_index(&mut self, name: &'a str) -> usize {
         if let Some(number) = self.numbers.get(name) {
             return *number;
         }
         let rules = &self.ranks.rules;
         let weight = rules.weights.get(name).copied().filter(|weight| weight.is_normal() && *weight > 0.0);
         let weight = weight.unwrap_or(1.0);
-        let used = self.ranks.uses.get(name).map_or(0.0, |used| used.at(self.now_ms, rules.halves_every));
+        let used =
+            self.ranks.uses.get(name).map_or(0.0, |used| used.value_at(self.now_ms, rules.halves_every));
         self.shares.push((used / weight, self.expected / weight));
         self.numbers.insert(name, self.shares.len() - 1);
         self.shares.len() - 1
     }
 
-    fn give(&mut self, account: usize) {
+    fn charge_place(&mut self, account: usize) {
         let (share, place) = &mut self.shares[account];
         *share += *place;
     }
 
-    fn give_if_known(&mut self, name: &str) {
+    fn charge_place_if_known(&mut self, name: &str) {
         if let Some(&account) = self.numbers.get(name) {
-            self.give(account);
+            self.charge_place(account);
         }
     }
 
@@ -320,7 +321,7 @@ impl<'a> PriorityLevelQueue<'a> {
     fn take(&mut self, accounts: &mut AccountShares<'_, 'a>) -> Option<&'a str> {
         let Reverse(AccountTurn { oldest: (_, id), account, .. }) = self.turns.pop()?;
         self.class = self.number;
-        accounts.give(account);
+        accounts.charge_place(account);
         self.lines.get_mut(&account)?.pop();
         self.turns.extend(self.turn(account, accounts).map(Reverse));
         Some(id)

@@ -46,7 +46,7 @@ pub enum MoverPairWaitReason {
 }
 
 /// Returns the reason why `claim` has no pair though it wants one; `None` if it has one or wants none.
-pub fn lack(
+pub fn find_wait_reason(
     movers: &[FleetMover],
     claims: &[TransferPairDemand],
     shares: &[u32],
@@ -146,7 +146,7 @@ mod tests {
         limits: &MoverPairLimits,
     ) -> Vec<Option<MoverPairWaitReason>> {
         let shares = shares(movers, claims, limits);
-        (0..claims.len()).map(|index| lack(movers, claims, &shares, limits, index)).collect()
+        (0..claims.len()).map(|index| find_wait_reason(movers, claims, &shares, limits, index)).collect()
     }
 
     #[test]

@@ -71,11 +71,11 @@ pub fn parse_csv(text: &str) -> Result<Vec<CsvSample<'_>>, CsvError> {
     let numbered = text.lines().enumerate().map(|(place, line)| (place + 1, line.trim()));
     let mut lines = numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     let Some((_, header)) = lines.next() else { return Err(CsvError::Column(COLUMNS[0])) };
-    let places = places(header.trim_start_matches('\u{feff}'))?;
-    lines.filter_map(|(line, content)| sample(line, content, places).transpose()).collect()
+    let places = find_columns(header.trim_start_matches('\u{feff}'))?;
+    lines.filter_map(|(line, content)| parse_sample(line, content, places).transpose()).collect()
 }
 
-fn places(header: &str) -> Result<[usize; 3], CsvError> {
+fn find_columns(header: &str) -> Result<[usize; 3], CsvError> {
     let mut places = [0; 3];
     for (place, column) in places.iter_mut().zip(COLUMNS) {
         let mut found = header.split(',').enumerate().filter(|(_, name)| name.trim() == column);
@@ -88,7 +88,7 @@ fn places(header: &str) -> Result<[usize; 3], CsvError> {
 }
 
 /// Parses a line; `None` if its load is missing.
-fn sample(line: usize, content: &str, places: [usize; 3]) -> Result<Option<CsvSample<'_>>, CsvError> {
+fn parse_sample(line: usize, content: &str, places: [usize; 3]) -> Result<Option<CsvSample<'_>>, CsvError> {
     if content.contains('"') {
         return Err(CsvError::Quoted(line));
     }
@@ -96,7 +96,7 @@ fn sample(line: usize, content: &str, places: [usize; 3]) -> Result<Option<CsvSa
     let [Some(time), Some(target), Some(load)] = fields else {
         return Err(CsvError::Fields { line, fields: content.split(',').count() });
     };
-    let at_s = seconds(time).ok_or_else(|| CsvError::Time { line, value: time.to_owned() })?;
+    let at_s = parse_seconds(time).ok_or_else(|| CsvError::Time { line, value: time.to_owned() })?;
     if load.is_empty() || load.eq_ignore_ascii_case("nan") {
         return Ok(None);
     }
@@ -106,7 +106,7 @@ fn sample(line: usize, content: &str, places: [usize; 3]) -> Result<Option<CsvSa
 }
 
 /// Parses a time of a history: up to the year 9999.
-fn seconds(text: &str) -> Option<i64> {
+fn parse_seconds(text: &str) -> Option<i64> {
     const MOST: f64 = 253_402_300_800.0;
     let seconds: f64 = text.parse().ok()?;
     (0.0..MOST).contains(&seconds).then_some(seconds as i64)

@@ -108,7 +108,7 @@ impl LoadHistory {
     }
 
     /// Returns the measured slots: the begin of each, in Unix seconds, and its mean load.
-    pub fn measured(&self) -> impl Iterator<Item = TargetLoadSample> + '_ {
+    pub fn measured_samples(&self) -> impl Iterator<Item = TargetLoadSample> + '_ {
         let times = (self.first..).map(|number| number * STEP_S);
         times
             .zip(&self.slots)
@@ -137,10 +137,10 @@ impl LoadHistory {
         let near = backtest::best(&backtests, ForecastHorizon::Hour);
         let far = backtest::best(&backtests, ForecastHorizon::Day);
         let ahead = LoadForecastSteps { filled: &filled, measured: usize::from(now < end), silent, steps };
-        let by_far = ahead.by(far);
+        let by_far = ahead.loads_by_method(far);
         let mut expected = by_far.clone();
         let hour = ForecastHorizon::Hour.slots().min(steps);
-        expected[..hour].copy_from_slice(&ahead.by(near)[..hour]);
+        expected[..hour].copy_from_slice(&ahead.loads_by_method(near)[..hour]);
         Some(LoadForecast { start_s: now * STEP_S, expected, by_far, near, far, backtests })
     }
 }
@@ -154,7 +154,7 @@ struct LoadForecastSteps<'a> {
 }
 
 impl LoadForecastSteps<'_> {
-    fn by(&self, method: ForecastMethod) -> Vec<f64> {
+    fn loads_by_method(&self, method: ForecastMethod) -> Vec<f64> {
         let known = &self.filled[self.filled.len() - self.measured..];
         let foretold = method.foretell(self.filled, self.silent + self.steps);
         let all = known.iter().copied().chain(foretold.into_iter().skip(self.silent));
@@ -168,13 +168,13 @@ pub(super) fn fill(known: &[Option<f32>]) -> Option<Vec<f32>> {
     let mut last = known.iter().flatten().next().copied()?;
     let slots = known.iter().enumerate();
     let filled = slots.map(|(place, load)| {
-        last = load.or_else(|| of_days_around(known, place)).unwrap_or(last);
+        last = load.or_else(|| mean_of_days_around(known, place)).unwrap_or(last);
         last
     });
     Some(filled.collect())
 }
 
-fn of_days_around(known: &[Option<f32>], place: usize) -> Option<f32> {
+fn mean_of_days_around(known: &[Option<f32>], place: usize) -> Option<f32> {
     let before = (1..=DAYS_AROUND).find_map(|days| load_at(known, place.checked_sub(days * DAY)?));
     let after = (1..=DAYS_AROUND).find_map(|days| load_at(known, place + days * DAY));
     match (before, after) {

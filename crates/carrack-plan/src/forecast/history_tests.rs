@@ -124,7 +124,7 @@ fn a_feed_that_is_silent_is_foretold_through() {
 #[test]
 fn a_sample_that_is_none_changes_nothing() {
     let mut history = history(2, |at_s| Some(site(at_s, false)));
-    let before: Vec<_> = history.measured().collect();
+    let before: Vec<_> = history.measured_samples().collect();
     let now_s = START_S + 2 * DAY_S;
     for (at_s, load) in [
         (now_s, f64::NAN),
@@ -136,7 +136,7 @@ fn a_sample_that_is_none_changes_nothing() {
     ] {
         assert!(!history.add(TargetLoadSample { at_s, load }, now_s), "{at_s} {load}");
     }
-    assert_eq!(history.measured().collect::<Vec<_>>(), before);
+    assert_eq!(history.measured_samples().collect::<Vec<_>>(), before);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn a_leap_of_ages_forgets_the_past_at_once() {
     for at_s in [0, 10_i64.pow(15)] {
         assert!(history.add(TargetLoadSample { at_s, load: 1.0 }, 10_i64.pow(15)));
     }
-    assert_eq!(history.measured().count(), 1);
+    assert_eq!(history.measured_samples().count(), 1);
 }
 
 proptest! {
@@ -172,13 +172,13 @@ proptest! {
             let is_kept = history.add(TargetLoadSample { at_s, load }, 50_000);
             prop_assert!(is_kept);
         }
-        for slot in history.measured() {
+        for slot in history.measured_samples() {
             let of_slot = samples.iter().filter(|(at_s, _)| (0..STEP_S).contains(&(at_s - slot.at_s)));
             let (sum, count) = of_slot.fold((0.0, 0), |(sum, count), (_, load)| (sum + load, count + 1));
             prop_assert!(count > 0 && (slot.load - sum / f64::from(count)).abs() < 1e-3);
         }
         let slots: std::collections::BTreeSet<i64> = samples.iter().map(|(at_s, _)| at_s / STEP_S).collect();
-        prop_assert_eq!(history.measured().count(), slots.len());
+        prop_assert_eq!(history.measured_samples().count(), slots.len());
     }
 
     #[test]
@@ -188,7 +188,7 @@ proptest! {
             let _ = history.add(TargetLoadSample { at_s, load: 1.0 }, 400 * DAY_S);
         }
         let newest = times.iter().max().expect("one") / STEP_S;
-        let kept: Vec<i64> = history.measured().map(|slot| slot.at_s / STEP_S).collect();
+        let kept: Vec<i64> = history.measured_samples().map(|slot| slot.at_s / STEP_S).collect();
         prop_assert!(history.slots.len() <= SLOTS_MOST);
         prop_assert_eq!(kept.last(), Some(&newest));
         prop_assert!(kept.iter().all(|slot| newest - slot < SLOTS_MOST as i64));

@@ -66,22 +66,22 @@ impl ForecastMethod {
         let method = if filled.len() < self.slots() { Self::SameAsNow } else { self };
         match method {
             Self::SameAsNow => vec![filled.last().copied().unwrap_or(0.0); steps],
-            Self::DayAgo => again(filled, DAY).take(steps).collect(),
-            Self::WeekAgo => again(filled, WEEK).take(steps).collect(),
-            Self::Daily => by_seasons(filled, &[DAY], steps),
-            Self::DailyAndWeekly => by_seasons(filled, &[DAY, WEEK], steps),
+            Self::DayAgo => repeat_last_period(filled, DAY).take(steps).collect(),
+            Self::WeekAgo => repeat_last_period(filled, WEEK).take(steps).collect(),
+            Self::Daily => forecast_by_seasons(filled, &[DAY], steps),
+            Self::DailyAndWeekly => forecast_by_seasons(filled, &[DAY, WEEK], steps),
         }
     }
 }
 
 /// Returns the last period, repeated.
-fn again(slots: &[f32], period: usize) -> impl Iterator<Item = f32> + '_ {
+fn repeat_last_period(slots: &[f32], period: usize) -> impl Iterator<Item = f32> + '_ {
     slots[slots.len() - period..].iter().copied().cycle()
 }
 
 /// Returns the sum of the last period of each season, the trend's last level, and the fading present
 /// deviation.
-fn by_seasons(filled: &[f32], periods: &[usize], steps: usize) -> Vec<f32> {
+fn forecast_by_seasons(filled: &[f32], periods: &[usize], steps: usize) -> Vec<f32> {
     let Ok(parts) = Mstl::fit(filled, periods) else {
         return ForecastMethod::SameAsNow.foretell(filled, steps);
     };
@@ -91,7 +91,7 @@ fn by_seasons(filled: &[f32], periods: &[usize], steps: usize) -> Vec<f32> {
     let mut deviation = remainder.last().copied().unwrap_or(0.0);
     let mut next = vec![level; steps];
     for (season, period) in seasons.iter().zip(periods) {
-        for (load, part) in next.iter_mut().zip(again(season, *period)) {
+        for (load, part) in next.iter_mut().zip(repeat_last_period(season, *period)) {
             *load += part;
         }
     }

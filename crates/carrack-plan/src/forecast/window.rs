@@ -126,7 +126,7 @@ impl ForecastByteCapacity {
     }
 
     /// Returns the time at which this many bytes are moved.
-    fn when(&self, bytes: f64) -> f64 {
+    fn time_when_moved(&self, bytes: f64) -> f64 {
         let (end, all) = self.last();
         if bytes >= all {
             return end + (bytes - all) / self.after;
@@ -140,14 +140,15 @@ impl ForecastByteCapacity {
     }
 
     fn end(&self, start: f64, bytes: f64) -> f64 {
-        self.when(self.moved_until(start) + bytes)
+        self.time_when_moved(self.moved_until(start) + bytes)
     }
 
     /// Returns the candidates for the best start: the duration changes its slope only where start or end is
     /// on an edge.
     fn starts(&self, bytes: f64, deadline: f64) -> Vec<f64> {
         let edges = (0..self.moved.len()).map(|place| self.edge(place));
-        let ends = edges.clone().chain([deadline]).map(|end| self.when(self.moved_until(end) - bytes));
+        let ends =
+            edges.clone().chain([deadline]).map(|end| self.time_when_moved(self.moved_until(end) - bytes));
         edges.chain(ends).collect()
     }
 }

@@ -197,7 +197,7 @@ impl<'a> GrantWaitSimulation<'a> {
 
     fn restart(&mut self, now: Duration) {
         self.server = server(self.settings, self.peers, 1 + now.as_nanos() as u64, now);
-        self.sound_from = now + self.settings.silence() + self.settings.lease;
+        self.sound_from = now + self.settings.silence_limit() + self.settings.lease;
     }
 
     /// Returns the clients that have the target at this moment, by the server's books.

@@ -58,8 +58,8 @@ pub enum GrantServerPresence {
 /// One end's part in sharing a file system.
 ///
 /// It belongs to the target queues and is used under their lock. [`may_start`](Self::may_start) says whether
-/// an object of a target may be taken. The sender of messages calls [`batch`](Self::batch) a few times in a
-/// period, and at once when a thread found no work.
+/// an object of a target may be taken. The sender of messages calls [`take_due_batch`](Self::take_due_batch)
+/// a few times in a period, and at once when a thread found no work.
 ///
 /// No thread waits for the first answer about a target: one request may start while it is asked for. If
 /// another client has the target, it was shared for one round trip.
@@ -117,7 +117,7 @@ impl GrantClient {
 
     /// Makes the client an end of this session, which shares its grants with the other end.
     #[must_use]
-    pub fn of_session(self, session: &str) -> GrantClient {
+    pub fn with_session(self, session: &str) -> GrantClient {
         GrantClient { session: session.to_owned(), ..self }
     }
 
@@ -149,10 +149,10 @@ impl GrantClient {
     /// Returns true if an object of this target may be begun now while `in_service` are in service.
     pub fn may_start(&self, target: TargetId, in_service: u32, now: Duration) -> bool {
         let Some(target) = self.targets.get(&target) else { return true };
-        let silent_since = self.silent_since(now);
+        let silent_since = self.reply_overdue_since(now);
         !self.is_managed
             || (!target.is_known() && in_service == 0)
-            || target.takes(in_service, now, silent_since)
+            || target.may_start_request(in_service, now, silent_since)
     }
 
     /// Returns the time at which a closed target opens, if only the time changes.
@@ -162,20 +162,20 @@ impl GrantClient {
     }
 
     /// Records that bytes of a target are about to be read or written.
-    pub fn started(&mut self, target: TargetId, bytes: u64, now: Duration) {
-        let silent_since = self.silent_since(now);
+    pub fn record_start(&mut self, target: TargetId, bytes: u64, now: Duration) {
+        let silent_since = self.reply_overdue_since(now);
         let Some(target) = self.targets.get_mut(&target) else { return };
         target.used_at = now;
         if let Some(grant) = target.open_grant(now, silent_since) {
-            grant.begin(bytes);
+            grant.record_begun_bytes(bytes);
         }
     }
 
     /// Records that bytes of a target were read or written.
-    pub fn finished(&mut self, target: TargetId, service: StorageRequestTiming, now: Duration) {
+    pub fn record_finish(&mut self, target: TargetId, service: StorageRequestTiming, now: Duration) {
         let Some(target) = self.targets.get_mut(&target) else { return };
         self.bytes_moved = self.bytes_moved.saturating_add(service.bytes);
-        target.finished(service, now);
+        target.record_finish(service, now);
     }
 
     /// Returns the time of the next batch if no urgent one comes before.
@@ -184,20 +184,20 @@ impl GrantClient {
     }
 
     /// Returns the next batch, if one is due or urgent. `states` are those of the target queues.
-    pub fn batch(&mut self, now: Duration, states: &[TargetState]) -> Option<GrantClientReport> {
-        self.look(now, states);
+    pub fn take_due_batch(&mut self, now: Duration, states: &[TargetState]) -> Option<GrantClientReport> {
+        self.update_targets(now, states);
         let last = self.sent.back().map(|(_, at)| *at);
         let is_due = now >= self.batch_at();
         if !is_due && (last.is_some_and(|at| now < at + self.settings.gap) || !self.is_urgent(now)) {
             return None;
         }
         self.give_back(now);
-        if self.has_nothing_to_say() {
+        if self.has_nothing_to_report() {
             self.sent.clear();
             self.missing_since = None;
             return None;
         }
-        Some(self.say(now))
+        Some(self.make_batch(now))
     }
 
     /// Returns the last batch, which gives everything back.
@@ -210,14 +210,18 @@ impl GrantClient {
             number: self.number,
             epoch: self.epoch,
             bytes_moved: self.bytes_moved,
-            moved: self.targets.values_mut().filter_map(|target| target.tell_moved(self.number)).collect(),
+            moved: self
+                .targets
+                .values_mut()
+                .filter_map(|target| target.report_moved_bytes(self.number))
+                .collect(),
             leaves: true,
             ..GrantClientReport::default()
         }
     }
 
     /// Takes an answer. An answer that a later one has overtaken is ignored.
-    pub fn answered(&mut self, now: Duration, answer: &GrantReply) {
+    pub fn apply_reply(&mut self, now: Duration, answer: &GrantReply) {
         let Some(index) = self.sent.iter().position(|(number, _)| *number == answer.number) else { return };
         let sent_at = self.sent[index].1;
         // The last batch stays: the next is due a period after it.
@@ -252,17 +256,17 @@ impl GrantClient {
     }
 
     /// Returns the time since which an answer has been missing, if that is longer than usual.
-    fn silent_since(&self, now: Duration) -> Option<Duration> {
+    fn reply_overdue_since(&self, now: Duration) -> Option<Duration> {
         self.missing_since.filter(|at| *at + self.settings.period / 2 <= now)
     }
 
     /// Updates the targets from the queues and from the time.
-    fn look(&mut self, now: Duration, states: &[TargetState]) {
+    fn update_targets(&mut self, now: Duration, states: &[TargetState]) {
         let (missing_since, stale_after) = (self.missing_since, self.settings.stale_after);
-        self.targets.values_mut().for_each(|target| target.pass_time(now, missing_since, stale_after));
+        self.targets.values_mut().for_each(|target| target.expire_grants(now, missing_since, stale_after));
         for state in states {
             if let Some(target) = self.targets.get_mut(&state.target) {
-                target.look(now, state);
+                target.set_queue_state(now, state);
             }
         }
         if self.missing_since.is_some_and(|at| at + self.settings.away_after <= now) && self.is_managed {
@@ -279,8 +283,8 @@ impl GrantClient {
         let linger = self.settings.linger;
         self.is_managed
             && self.targets.values().any(|target| {
-                target.is_news(self.number)
-                    || target.grants.iter().any(|grant| target.is_over(grant, now, linger))
+                target.has_unrequested_work(self.number)
+                    || target.grants.iter().any(|grant| target.should_return(grant, now, linger))
             })
     }
 
@@ -291,7 +295,7 @@ impl GrantClient {
         for (&id, target) in &self.targets {
             let is_in_use = target.in_service > 0 || now < target.used_at + period;
             for grant in target.grants.iter().filter(|grant| grant.from <= now) {
-                if target.is_over(grant, now, linger) {
+                if target.should_return(grant, now, linger) {
                     over.push((id, grant.id));
                 } else if grant.others_wait && !is_in_use && grant.from + period <= now {
                     unused.push((id, grant.id));
@@ -305,17 +309,17 @@ impl GrantClient {
         for (id, grant) in over.into_iter().chain(unused.drain(..spare)) {
             let Some(target) = self.targets.get_mut(&id) else { continue };
             if let Some(index) = target.grants.iter().position(|own| own.id == grant) {
-                let held = target.grants.remove(index).held(&target.name, now, true);
+                let held = target.grants.remove(index).use_report(&target.name, now, true);
                 self.returns.push(ReturnedGrant { held, told_in: self.number + 1 });
             }
         }
     }
 
-    fn has_nothing_to_say(&self) -> bool {
+    fn has_nothing_to_report(&self) -> bool {
         self.returns.is_empty() && self.targets.values().all(GrantClientTarget::is_quiet)
     }
 
-    fn say(&mut self, now: Duration) -> GrantClientReport {
+    fn make_batch(&mut self, now: Duration) -> GrantClientReport {
         self.number += 1;
         self.missing_since = self.missing_since.or(Some(now));
         self.sent.push_back((self.number, now));
@@ -340,11 +344,11 @@ impl GrantClient {
         };
         for id in self.by_name.values() {
             let Some(target) = self.targets.get_mut(id) else { continue };
-            batch.moved.extend(target.tell_moved(self.number));
-            batch.asks.extend(target.ask(self.number, now));
+            batch.moved.extend(target.report_moved_bytes(self.number));
+            batch.asks.extend(target.make_request(self.number, now));
             let held = target.grants.iter().map(|grant| {
                 let is_idle = target.is_dry(grant, now, self.settings.linger);
-                grant.held(&target.name, now, is_idle)
+                grant.use_report(&target.name, now, is_idle)
             });
             batch.held.extend(held);
         }
@@ -364,7 +368,7 @@ impl GrantClient {
             target.take_grants(&grants, sent_at, now);
             // A server that only listens has refused nothing.
             if !answer.is_settling {
-                target.learn(answer.number, now);
+                target.record_answer(answer.number, now);
             }
         }
     }

@@ -76,13 +76,13 @@ impl GrantClientTarget {
     }
 
     /// Returns true if bytes were moved that no answered batch has reported.
-    pub(super) fn has_untold(&self) -> bool {
+    pub(super) fn has_unreported(&self) -> bool {
         self.moved.all > self.moved.heard
     }
 
     /// Returns the unreported bytes, for the batch with this number.
-    pub(super) fn tell_moved(&mut self, number: u64) -> Option<MovedBytes> {
-        if !self.has_untold() {
+    pub(super) fn report_moved_bytes(&mut self, number: u64) -> Option<MovedBytes> {
+        if !self.has_unreported() {
             return None;
         }
         self.moved = OwnBytes { said: self.moved.all, said_in: number, ..self.moved };
@@ -104,9 +104,9 @@ impl GrantClientTarget {
     }
 
     /// Records a finished request, under the latest grant that has begun.
-    pub(super) fn finished(&mut self, service: StorageRequestTiming, now: Duration) {
+    pub(super) fn record_finish(&mut self, service: StorageRequestTiming, now: Duration) {
         self.used_at = now;
-        self.note_end(service, now);
+        self.record_service_time(service, now);
         self.moved.all = self.moved.all.saturating_add(service.bytes);
         let grant = self.grants.iter_mut().filter(|grant| grant.from <= now).max_by_key(|grant| grant.from);
         if let Some(grant) = grant {
@@ -118,7 +118,7 @@ impl GrantClientTarget {
 
     /// Measures a request: its own time if the target was idle before, else the time since the request before
     /// it. Waiting for other requests does not count.
-    fn note_end(&mut self, service: StorageRequestTiming, now: Duration) {
+    fn record_service_time(&mut self, service: StorageRequestTiming, now: Duration) {
         let apart = service.time.min(now.saturating_sub(self.ended_at));
         self.ended_at = now;
         self.apart = match self.apart {
@@ -128,16 +128,22 @@ impl GrantClientTarget {
     }
 
     /// Returns true if one more request may start while `in_service` are in service.
-    pub(super) fn takes(&self, in_service: u32, now: Duration, silent_since: Option<Duration>) -> bool {
+    pub(super) fn may_start_request(
+        &self,
+        in_service: u32,
+        now: Duration,
+        silent_since: Option<Duration>,
+    ) -> bool {
         // With an answer missing, a grant's end is no end.
         let done_at =
             now + if silent_since.is_some() { Duration::ZERO } else { self.apart * (in_service + 1) };
         let grants = &mut self.grants.iter().filter(|grant| grant.is_open(now, silent_since));
-        grants.any(|grant| grant.takes(in_service, done_at))
+        grants.any(|grant| grant.allows_request(in_service, done_at))
     }
 
-    /// Resets the queue's state until [`look`](Self::look) updates it, and removes grants that have ended.
-    pub(super) fn pass_time(
+    /// Resets the queue's state until [`set_queue_state`](Self::set_queue_state) updates it, and removes
+    /// grants that have ended.
+    pub(super) fn expire_grants(
         &mut self,
         now: Duration,
         missing_since: Option<Duration>,
@@ -154,11 +160,11 @@ impl GrantClientTarget {
 
     /// Returns true if it has no work, no grants and no unreported bytes.
     pub(super) fn is_quiet(&self) -> bool {
-        self.waiting == 0 && self.in_service == 0 && self.grants.is_empty() && !self.has_untold()
+        self.waiting == 0 && self.in_service == 0 && self.grants.is_empty() && !self.has_unreported()
     }
 
     /// Takes the state of its queue.
-    pub(super) fn look(&mut self, now: Duration, state: &TargetState) {
+    pub(super) fn set_queue_state(&mut self, now: Duration, state: &TargetState) {
         self.waiting = state.waiting;
         self.waiting_bytes = state.waiting_bytes;
         self.in_service = state.in_service;
@@ -167,7 +173,7 @@ impl GrantClientTarget {
     }
 
     /// Returns true for work that the last batch, with this number, did not ask for.
-    pub(super) fn is_news(&self, last: u64) -> bool {
+    pub(super) fn has_unrequested_work(&self, last: u64) -> bool {
         let was_asked = self.asked_in.is_some_and(|(_, in_last)| in_last == last);
         self.waiting > 0 && self.grants.is_empty() && !was_asked
     }
@@ -179,13 +185,13 @@ impl GrantClientTarget {
     }
 
     /// Returns true if others wait for a grant that is not used any more.
-    pub(super) fn is_over(&self, grant: &OwnGrant, now: Duration, linger: Duration) -> bool {
+    pub(super) fn should_return(&self, grant: &OwnGrant, now: Duration, linger: Duration) -> bool {
         let is_used_up = grant.is_used_up() && self.in_service == 0;
         grant.others_wait && grant.from <= now && (is_used_up || self.is_dry(grant, now, linger))
     }
 
     /// Returns the wish for it, if there is one, for the batch with this number.
-    pub(super) fn ask(&mut self, number: u64, now: Duration) -> Option<GrantRequest> {
+    pub(super) fn make_request(&mut self, number: u64, now: Duration) -> Option<GrantRequest> {
         if self.waiting == 0 {
             self.asked_in = None;
             return None;
@@ -200,7 +206,7 @@ impl GrantClientTarget {
     }
 
     /// Learns from the answer to the batch with this number that the use of the target is decided.
-    pub(super) fn learn(&mut self, number: u64, now: Duration) {
+    pub(super) fn record_answer(&mut self, number: u64, now: Duration) {
         if self.moved.said_in <= number {
             self.moved.heard = self.moved.said;
         }
@@ -254,12 +260,12 @@ impl OwnGrant {
     /// While others wait, a request must end before the grant, except for a single one. Requests left over
     /// delay the next client, which then leaves more of them: such a queue never gets shorter, and the
     /// threads waiting in it are missing at other targets.
-    fn takes(&self, in_service: u32, done_at: Duration) -> bool {
+    fn allows_request(&self, in_service: u32, done_at: Duration) -> bool {
         let is_in_time = !self.others_wait || in_service == 0 || done_at <= self.until;
         is_in_time && self.requests_max.is_none_or(|most| in_service < most)
     }
 
-    pub(super) fn begin(&mut self, bytes: u64) {
+    pub(super) fn record_begun_bytes(&mut self, bytes: u64) {
         self.bytes_begun = self.bytes_begun.saturating_add(bytes);
     }
 
@@ -267,7 +273,7 @@ impl OwnGrant {
         self.bytes_max.is_some_and(|most| self.bytes_begun >= most)
     }
 
-    pub(super) fn held(&self, target: &str, now: Duration, is_idle: bool) -> GrantUseReport {
+    pub(super) fn use_report(&self, target: &str, now: Duration, is_idle: bool) -> GrantUseReport {
         GrantUseReport {
             id: self.id,
             target: target.to_owned(),

@@ -60,7 +60,7 @@ impl GrantClientRecord {
 
     /// Takes the client's own data from a batch, and charges its class; returns false if a later batch was
     /// heard before.
-    pub(super) fn hear(
+    pub(super) fn record_batch(
         &mut self,
         now: Duration,
         batch: &GrantClientReport,
@@ -139,13 +139,13 @@ impl GrantClientRecord {
         let is_oldest = self
             .oldest
             .as_ref()
-            .is_some_and(|(oldest, since)| oldest == target && *since + settings.aged() <= now);
+            .is_some_and(|(oldest, since)| oldest == target && *since + settings.aged_after() <= now);
         count < self.threads || (count == self.threads && is_oldest)
     }
 }
 
 /// Returns a client's standing for a grant of this target from `start` on; `None` if it has been silent.
-pub(super) fn standing(
+pub(super) fn turn_candidate(
     settings: &GrantSettings,
     clients: &BTreeMap<GrantClientNumber, GrantClientRecord>,
     target: &str,
@@ -154,7 +154,7 @@ pub(super) fn standing(
     key: GrantClientNumber,
 ) -> Option<GrantTurnCandidate> {
     let client = clients.get(&key)?;
-    if client.heard_at + settings.silence() < now {
+    if client.heard_at + settings.silence_limit() < now {
         return None;
     }
     Some(GrantTurnCandidate {

@@ -85,7 +85,7 @@ impl TargetAllowance {
     }
 
     /// Returns true if places are never rested: a holder may continue if no other client waits.
-    pub(super) fn is_full(&self) -> bool {
+    pub(super) fn is_unrestricted(&self) -> bool {
         self.duty >= 1.0
     }
 
@@ -96,19 +96,19 @@ impl TargetAllowance {
 
     /// Returns the rest of a place after a use of this length.
     pub(super) fn rest(&self, used: Duration) -> Duration {
-        if self.is_full() { Duration::ZERO } else { used.mul_f64(1.0 / self.duty - 1.0) }
+        if self.is_unrestricted() { Duration::ZERO } else { used.mul_f64(1.0 / self.duty - 1.0) }
     }
 }
 
 impl TargetComputeLoad {
     /// Returns the higher load: a target that will be busy in a minute is left alone in advance.
     fn worst(self) -> f64 {
-        sane(self.present).max(sane(self.expected))
+        clamp_load(self.present).max(clamp_load(self.expected))
     }
 }
 
 /// Bounds a load to 0 to 1; a feed's division by zero counts as no load.
-fn sane(load: f64) -> f64 {
+fn clamp_load(load: f64) -> f64 {
     if load.is_finite() { load.clamp(0.0, 1.0) } else { 0.0 }
 }
 
@@ -154,13 +154,15 @@ mod tests {
             at: Duration::ZERO,
         };
         let settings = GrantSettings::default();
-        assert!(!TargetAllowance::new(&settings, Some(told), VALID - Duration::from_millis(1)).is_full());
-        assert!(TargetAllowance::new(&settings, Some(told), VALID).is_full());
+        assert!(
+            !TargetAllowance::new(&settings, Some(told), VALID - Duration::from_millis(1)).is_unrestricted()
+        );
+        assert!(TargetAllowance::new(&settings, Some(told), VALID).is_unrestricted());
         let nonsense = ReportedTargetLoad {
             load: TargetComputeLoad { present: f64::NAN, expected: f64::INFINITY },
             at: VALID,
         };
-        assert!(TargetAllowance::new(&settings, Some(nonsense), VALID).is_full());
+        assert!(TargetAllowance::new(&settings, Some(nonsense), VALID).is_unrestricted());
     }
 
     proptest! {

@@ -15,10 +15,10 @@ pub trait GrantGate: Send {
     fn opens_at(&self, target: TargetId, now: Duration) -> Option<Duration>;
 
     /// Records that bytes of a target are about to be moved.
-    fn started(&mut self, target: TargetId, bytes: u64, now: Duration);
+    fn record_start(&mut self, target: TargetId, bytes: u64, now: Duration);
 
     /// Records that bytes of a target were moved.
-    fn finished(&mut self, target: TargetId, service: StorageRequestTiming, now: Duration);
+    fn record_finish(&mut self, target: TargetId, service: StorageRequestTiming, now: Duration);
 }
 
 /// Lets another policy choose among the granted targets: the others appear as blocked.
@@ -47,20 +47,20 @@ impl<G: GrantGate> SchedulingPolicy for GrantGatedPolicy<G> {
         self.policy.choose(now, &self.open)
     }
 
-    fn charged(&mut self, now: Duration, target: TargetId, bytes: u64) {
-        self.gate.started(target, bytes, now);
-        self.policy.charged(now, target, bytes);
+    fn record_charge(&mut self, now: Duration, target: TargetId, bytes: u64) {
+        self.gate.record_start(target, bytes, now);
+        self.policy.record_charge(now, target, bytes);
     }
 
-    fn served(
+    fn record_service(
         &mut self,
         now: Duration,
         index: usize,
         targets: &[TargetState],
         service: StorageRequestTiming,
     ) {
-        self.gate.finished(targets[index].target, service, now);
-        self.policy.served(now, index, targets, service);
+        self.gate.record_finish(targets[index].target, service, now);
+        self.policy.record_service(now, index, targets, service);
     }
 
     fn wake_at(&self, now: Duration, targets: &[TargetState]) -> Option<Duration> {

@@ -68,7 +68,7 @@ impl ServerGrantRecord {
     }
 
     /// Begins another burst, as no other client waits.
-    pub(super) fn go_on(&mut self, now: Duration, burst: Duration, turn: GrantTurn) {
+    pub(super) fn start_next_burst(&mut self, now: Duration, burst: Duration, turn: GrantTurn) {
         self.burst_start = now;
         self.burst_end = now + burst;
         self.turn = turn;
@@ -76,7 +76,7 @@ impl ServerGrantRecord {
     }
 
     /// Begins earlier than planned.
-    pub(super) fn pull_to(&mut self, now: Duration) {
+    pub(super) fn bring_forward_to(&mut self, now: Duration) {
         let earlier = self.start.saturating_sub(now);
         for time in [&mut self.start, &mut self.burst_start, &mut self.burst_end, &mut self.until] {
             *time -= earlier;
@@ -84,12 +84,12 @@ impl ServerGrantRecord {
     }
 
     /// Returns the length of the present burst if it ends at `at`.
-    pub(super) fn took(&self, at: Duration) -> Duration {
+    pub(super) fn burst_length(&self, at: Duration) -> Duration {
         at.saturating_sub(self.burst_start)
     }
 
     /// Records the use so far.
-    pub(super) fn tell(&mut self, now: Duration, held: &GrantUseReport) {
+    pub(super) fn record_use(&mut self, now: Duration, held: &GrantUseReport) {
         self.used = GrantUse { bytes: held.bytes.max(self.used.bytes), at: now, is_idle: held.is_idle };
     }
 

@@ -55,7 +55,7 @@ fn the_ends_of_a_session_work_on_a_target_together() {
     let mut known: Vec<&str> = server.clients().collect();
     known.sort_unstable();
     assert_eq!(known, ["reader", "writer"]);
-    assert!(server.knows("reader") && server.knows("writer") && !server.knows("s"));
+    assert!(server.has_client("reader") && server.has_client("writer") && !server.has_client("s"));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn an_end_that_leaves_or_dies_takes_nothing_from_the_other_one() {
     server.answer(ms(1_005), &told);
     let writer = server.answer(ms(1_010), &batch("s", "writer", 1, &["x"]));
     server.answer(ms(1_020), &GrantClientReport { leaves: true, ..batch("s", "reader", 3, &[]) });
-    assert!(!server.knows("reader"));
+    assert!(!server.has_client("reader"));
     let told = GrantClientReport {
         held: held(&writer, false),
         moved: vec![MovedBytes { target: "x".into(), bytes: 3 }],
@@ -148,7 +148,7 @@ fn an_end_that_leaves_or_dies_takes_nothing_from_the_other_one() {
     for step in 0..200 {
         server.answer(ms(2_010 + step * 20), &batch("t", "alive", step + 1, &["x"]));
     }
-    assert!(!server.knows("dead") && server.knows("alive"));
+    assert!(!server.has_client("dead") && server.has_client("alive"));
     assert_eq!(server.answer(ms(6_020), &batch("t", "alive", 201, &["x"])).grants.len(), 1);
     assert_eq!(spans(&server.answer(ms(6_030), &batch("", "other", 1, &["y"]))), [(0, 2_000)]);
 }

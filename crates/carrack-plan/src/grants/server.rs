@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use super::clients::{GrantClientRecord, standing};
+use super::clients::{GrantClientRecord, turn_candidate};
 use super::computation_load::{ReportedTargetLoad, TargetAllowance, TargetComputeLoad};
 use super::messages::{GrantClientReport, GrantReply, GrantUseReport};
 use super::rate_guarantees::{ClassState, GuaranteedRateClock};
@@ -21,7 +21,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 
 /// Decides which clients may work on which target of one file system (L10).
 ///
-/// It keeps nothing durably: after a start it listens for [`silence`](GrantSettings::silence), in which
+/// It keeps nothing durably: after a start it listens for [`silence`](GrantSettings::silence_limit), in which
 /// clients report their grants, and then begins to grant. All times are of one clock that never goes back.
 #[derive(Debug)]
 pub struct GrantServer {
@@ -52,7 +52,7 @@ impl GrantServer {
         epoch: u64,
         now: Duration,
     ) -> GrantServer {
-        let classes = states(classes, &BTreeMap::new(), now);
+        let classes = class_states(classes, &BTreeMap::new(), now);
         GrantServer {
             settings,
             epoch,
@@ -80,7 +80,7 @@ impl GrantServer {
         now: Duration,
     ) {
         self.settings = settings;
-        self.classes = states(classes, &self.classes, now);
+        self.classes = class_states(classes, &self.classes, now);
     }
 
     /// Sets the present and expected load of a target by computation: its grants shrink or grow from the next
@@ -104,7 +104,7 @@ impl GrantServer {
     }
 
     /// Returns true if it knows a client of this name.
-    pub fn knows(&self, client: &str) -> bool {
+    pub fn has_client(&self, client: &str) -> bool {
         let key = self.keys.get(client);
         self.ends.contains(client) || key.is_some_and(|key| !self.clients[key].is_party)
     }
@@ -117,7 +117,7 @@ impl GrantServer {
         }
         let settings = self.settings.clone();
         let party = self.parties.entry(batch.session.clone()).or_default();
-        let Some(of_all) = party.hear(now, batch, &settings) else {
+        let Some(of_all) = party.merge_batch(now, batch, &settings) else {
             return GrantReply { epoch: self.epoch, ..GrantReply::default() };
         };
         if batch.leaves {
@@ -127,7 +127,7 @@ impl GrantServer {
         }
         let answer = self.answer_one(now, &of_all);
         match self.parties.get(&batch.session) {
-            Some(party) if !party.is_gone() => party.part_of(answer, batch),
+            Some(party) if !party.is_gone() => party.reply_for_end(answer, batch),
             _ => {
                 self.parties.remove(&batch.session);
                 GrantReply { number: batch.number, ..answer }
@@ -136,7 +136,7 @@ impl GrantServer {
     }
 
     fn answer_one(&mut self, now: Duration, batch: &GrantClientReport) -> GrantReply {
-        let Some(key) = self.hear(now, batch) else {
+        let Some(key) = self.record_batch(now, batch) else {
             // A batch that a later one has overtaken: its answer would be overtaken, too.
             return GrantReply { epoch: self.epoch, ..GrantReply::default() };
         };
@@ -144,7 +144,7 @@ impl GrantServer {
             self.forget(now, key);
             return GrantReply { epoch: self.epoch, number: batch.number, ..GrantReply::default() };
         }
-        let is_settling = now < self.started_at + self.settings.silence();
+        let is_settling = now < self.started_at + self.settings.silence_limit();
         let mut answer = GrantReply {
             epoch: self.epoch,
             number: batch.number,
@@ -152,18 +152,18 @@ impl GrantServer {
             is_settling,
             grants: Vec::new(),
         };
-        let mut words: Vec<(&str, GrantReportTarget<'_>)> = words_by_target(batch).into_iter().collect();
-        words.retain(|(name, words)| self.is_of_use(name, words));
-        self.unask_the_rest(key, &words);
+        let mut words: Vec<(&str, GrantReportTarget<'_>)> = reports_by_target(batch).into_iter().collect();
+        words.retain(|(name, words)| self.may_track_target(name, words));
+        self.remove_unrepeated_wishes(key, &words);
         for (name, words) in &words {
-            self.keep(now, key, name, words, batch.epoch, is_settling);
+            self.update_grants(now, key, name, words, batch.epoch, is_settling);
         }
-        self.count(key, &words, now);
+        self.update_contention(key, &words, now);
         // The longest wait comes first, while there is room.
         words.sort_by_key(|(_, words)| Reverse(words.waits_us));
         for (name, words) in &words {
-            self.serve(now, key, name, words, is_settling);
-            self.count_one(key, name);
+            self.grant_if_turn(now, key, name, words, is_settling);
+            self.update_target_contention(key, name);
             let own = self.targets.get(*name).into_iter().flat_map(SharedTarget::holdings);
             let own = own.filter(|holding| holding.client == key);
             answer.grants.extend(own.map(|holding| holding.to_grant(name, now)));
@@ -172,23 +172,23 @@ impl GrantServer {
     }
 
     /// Returns true if the target is known or may be added.
-    fn is_of_use(&self, name: &str, words: &GrantReportTarget<'_>) -> bool {
+    fn may_track_target(&self, name: &str, words: &GrantReportTarget<'_>) -> bool {
         self.targets.contains_key(name) || (self.targets.len() < TARGETS_MAX && !words.is_empty())
     }
 
     /// Removes wishes of a client that its batch does not repeat.
-    fn unask_the_rest(&mut self, key: GrantClientNumber, words: &[(&str, GrantReportTarget<'_>)]) {
+    fn remove_unrepeated_wishes(&mut self, key: GrantClientNumber, words: &[(&str, GrantReportTarget<'_>)]) {
         let Some(client) = self.clients.get_mut(&key) else { return };
         let asked = words.iter().filter(|(_, words)| words.waits_us.is_some());
         for gone in client.set_asked(asked.map(|(name, _)| (*name).to_owned()).collect()) {
             if let Some(target) = self.targets.get_mut(&gone) {
-                target.unask(key);
+                target.remove_wish(key);
             }
         }
     }
 
     /// Takes a client's report on a target, and extends or ends its grants.
-    fn keep(
+    fn update_grants(
         &mut self,
         now: Duration,
         key: GrantClientNumber,
@@ -205,18 +205,18 @@ impl GrantServer {
             }
             for held in &words.held {
                 if is_own_epoch {
-                    target.tell(now, key, held);
+                    target.record_use(now, key, held);
                 } else {
                     target.adopt(context, wanted, held, *next_id, is_settling);
                     *next_id += 1;
                 }
             }
-            target.keep(context, wanted);
+            target.renew_or_expire(context, wanted);
         });
     }
 
     /// Grants a target to a client, if its turn has come.
-    fn serve(
+    fn grant_if_turn(
         &mut self,
         now: Duration,
         key: GrantClientNumber,
@@ -225,7 +225,7 @@ impl GrantServer {
         is_settling: bool,
     ) {
         self.with_target(now, key, name, words, |target, context, wanted, next_id| {
-            target.serve(context, wanted, is_settling, next_id);
+            target.grant_if_turn(context, wanted, is_settling, next_id);
         });
     }
 
@@ -243,7 +243,7 @@ impl GrantServer {
             now,
             settings,
             allowance,
-            standing: &|other, start| standing(settings, clients, name, now, start, other),
+            standing: &|other, start| turn_candidate(settings, clients, name, now, start, other),
         };
         let weight = classes.get(&clients[&key].class).map_or(1, |state| state.class.weight);
         let since = words.waits_us.map(|waits| now.saturating_sub(Duration::from_micros(waits)));
@@ -252,7 +252,7 @@ impl GrantServer {
     }
 
     /// Takes the client's own data and returns its key; `None` if a later batch was heard before.
-    fn hear(&mut self, now: Duration, batch: &GrantClientReport) -> Option<GrantClientNumber> {
+    fn record_batch(&mut self, now: Duration, batch: &GrantClientReport) -> Option<GrantClientNumber> {
         let class = if self.classes.contains_key(&batch.class) { &*batch.class } else { "" };
         let key = *self.keys.entry(batch.client.clone()).or_insert_with(|| {
             let key = self.next_key;
@@ -261,7 +261,7 @@ impl GrantServer {
             key
         });
         let client = self.clients.get_mut(&key)?;
-        if !client.hear(now, batch, class, self.classes.get_mut(class)?) {
+        if !client.record_batch(now, batch, class, self.classes.get_mut(class)?) {
             return None;
         }
         for (target, bytes) in client.newly_moved(batch) {
@@ -274,7 +274,12 @@ impl GrantServer {
     }
 
     /// Updates the client's contended targets, and its longest wait.
-    fn count(&mut self, key: GrantClientNumber, words: &[(&str, GrantReportTarget<'_>)], now: Duration) {
+    fn update_contention(
+        &mut self,
+        key: GrantClientNumber,
+        words: &[(&str, GrantReportTarget<'_>)],
+        now: Duration,
+    ) {
         let Some(client) = self.clients.get_mut(&key) else { return };
         let mut contended = BTreeMap::new();
         let mut oldest = None;
@@ -294,7 +299,7 @@ impl GrantServer {
     }
 
     /// The same for a single target that may have changed.
-    fn count_one(&mut self, key: GrantClientNumber, name: &str) {
+    fn update_target_contention(&mut self, key: GrantClientNumber, name: &str) {
         let until = self.targets.get(name).and_then(|target| target.contended_until(key));
         if let Some(client) = self.clients.get_mut(&key) {
             client.set_contended_one(name, until);
@@ -336,7 +341,7 @@ impl GrantServer {
 }
 
 /// Returns classes with their clocks; known classes keep theirs. The class without a name always exists.
-fn states(
+fn class_states(
     mut classes: BTreeMap<String, GrantClientClass>,
     known: &BTreeMap<String, ClassState>,
     now: Duration,
@@ -364,7 +369,7 @@ impl GrantReportTarget<'_> {
     }
 }
 
-fn words_by_target(batch: &GrantClientReport) -> BTreeMap<&str, GrantReportTarget<'_>> {
+fn reports_by_target(batch: &GrantClientReport) -> BTreeMap<&str, GrantReportTarget<'_>> {
     let mut words: BTreeMap<&str, GrantReportTarget<'_>> = BTreeMap::new();
     for ask in &batch.asks {
         words.entry(&ask.target).or_default().waits_us = Some(ask.waits_us);

@@ -274,5 +274,5 @@ fn what_was_moved_is_counted_once_however_often_it_is_told() {
     server.answer(ms(1_210), &other(2, 1_005));
     assert_eq!(server.moved_bytes().collect::<Vec<_>>(), [("x", 80)]);
     server.answer(ms(1_220), &GrantClientReport { leaves: true, ..batch("b", 3, &[]) });
-    assert!(server.clients().next().is_none() && !server.knows("a"));
+    assert!(server.clients().next().is_none() && !server.has_client("a"));
 }

@@ -45,10 +45,10 @@ impl SessionGrantParties {
     pub(super) fn sweep(&mut self, now: Duration, settings: &GrantSettings) {
         let ended = self.ends.iter().filter(|(_, end)| end.heard_at + settings.lease <= now);
         let gone: Vec<String> = ended.map(|(name, _)| name.clone()).collect();
-        gone.iter().for_each(|name| self.end(name));
+        gone.iter().for_each(|name| self.remove_end(name));
     }
 
-    fn end(&mut self, name: &str) {
+    fn remove_end(&mut self, name: &str) {
         let Some(end) = self.ends.remove(name) else { return };
         let (all, by_target) = &mut self.moved_before;
         *all = all.saturating_add(end.batch.bytes_moved);
@@ -60,7 +60,7 @@ impl SessionGrantParties {
 
     /// Returns the common batch of all ends, updated by this batch of one; `None` if a later batch was heard
     /// before.
-    pub(super) fn hear(
+    pub(super) fn merge_batch(
         &mut self,
         now: Duration,
         batch: &GrantClientReport,
@@ -82,15 +82,15 @@ impl SessionGrantParties {
             client: self.name.clone(),
             number: self.number,
             bytes_moved: self.bytes_moved(),
-            moved: self.moved(moved),
+            moved: self.moved_bytes(moved),
             ..batch.clone()
         };
         if batch.leaves {
-            self.end(&batch.client);
+            self.remove_end(&batch.client);
             said.leaves = self.is_gone();
         }
         // A silent end asks for nothing; its grants expire.
-        let heard = self.ends.values().filter(|end| end.heard_at + settings.silence() >= now);
+        let heard = self.ends.values().filter(|end| end.heard_at + settings.silence_limit() >= now);
         said.asks = merged_asks(heard);
         let same_epoch = self.ends.values().filter(|end| end.batch.epoch == batch.epoch);
         said.held = merged_held(same_epoch, batch);
@@ -110,7 +110,7 @@ impl SessionGrantParties {
         ends.fold(self.moved_before.0, u64::saturating_add)
     }
 
-    fn moved(&self, targets: BTreeSet<&str>) -> Vec<MovedBytes> {
+    fn moved_bytes(&self, targets: BTreeSet<&str>) -> Vec<MovedBytes> {
         let mut all = Vec::new();
         for target in targets {
             let before = self.moved_before.1.get(target).copied().unwrap_or(0);
@@ -134,7 +134,7 @@ impl SessionGrantParties {
 
     /// Returns one end's part of the common answer: the targets of its batch, and its part of the permitted
     /// requests.
-    pub(super) fn part_of(&self, answer: GrantReply, batch: &GrantClientReport) -> GrantReply {
+    pub(super) fn reply_for_end(&self, answer: GrantReply, batch: &GrantClientReport) -> GrantReply {
         let mut grants = answer.grants;
         grants.retain(|grant| {
             batch.asks.iter().any(|ask| ask.target == grant.target)

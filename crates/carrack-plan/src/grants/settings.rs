@@ -52,12 +52,12 @@ impl Default for GrantSettings {
 impl GrantSettings {
     /// Time without a batch after which a client is passed by: two periods. A target that is given back early
     /// is idle for as long at most, too.
-    pub fn silence(&self) -> Duration {
+    pub fn silence_limit(&self) -> Duration {
         self.period * 2
     }
 
     /// Age from which a wish precedes the other targets of its own client.
-    pub fn aged(&self) -> Duration {
+    pub fn aged_after(&self) -> Duration {
         self.burst * 4
     }
 
@@ -65,7 +65,7 @@ impl GrantSettings {
     /// gap to the next, if computation leaves this share of the target.
     fn cycle(&self, share: f64) -> Duration {
         let rested = self.burst_min.mul_f64(1.0 / share.clamp(SHARE_MIN, 1.0));
-        self.burst.max(rested) + self.silence()
+        self.burst.max(rested) + self.silence_limit()
     }
 }
 

@@ -20,7 +20,7 @@ fn rate(outcome: &GrantSimulationOutcome, from: Duration, until: Duration) -> u6
 fn alone_it_costs_nothing() {
     for (threads, targets) in [(8, 16), (8, 4), (4, 64)] {
         let experiment =
-            |is_managed| GrantExperiment { threads, targets, ..GrantExperiment::with(1, is_managed) };
+            |is_managed| GrantExperiment { threads, targets, ..GrantExperiment::with_clients(1, is_managed) };
         let (base, ours) = (experiment(false).run(), experiment(true).run());
         assert_eq!(ours.moved, base.moved, "{threads} threads, {targets} targets");
         assert!(ours.batches <= 601, "{} batches", ours.batches);
@@ -35,7 +35,7 @@ fn together_all_have_more_and_the_same() {
                 threads,
                 targets,
                 dilation,
-                ..GrantExperiment::with(clients, is_managed)
+                ..GrantExperiment::with_clients(clients, is_managed)
             };
             let (base, ours) = (experiment(false).run(), experiment(true).run());
             let gain = ours.total() as f64 / base.total() as f64 - 1.0;
@@ -66,7 +66,7 @@ fn bursts_of_few_requests_do_not_run_into_each_other() {
             dilation,
             request: ms(31),
             stall,
-            ..GrantExperiment::with(clients, true)
+            ..GrantExperiment::with_clients(clients, true)
         };
         let outcome = experiment.run();
         let (before, after) = (rate(&outcome, s(12), s(25)), rate(&outcome, s(35), s(60)));
@@ -83,8 +83,10 @@ fn bursts_of_few_requests_do_not_run_into_each_other() {
 #[test]
 fn where_nothing_competes_nothing_is_lost() {
     for clients in [2, 4, 8, 16] {
-        let experiment =
-            |is_managed| GrantExperiment { dilation: 0.0, ..GrantExperiment::with(clients, is_managed) };
+        let experiment = |is_managed| GrantExperiment {
+            dilation: 0.0,
+            ..GrantExperiment::with_clients(clients, is_managed)
+        };
         let (base, ours) = (experiment(false).run().total(), experiment(true).run().total());
         assert!(ours as f64 > 0.98 * base as f64, "{clients} clients: {ours}, not {base}");
     }
@@ -98,7 +100,7 @@ fn who_is_guaranteed_a_rate_has_it() {
         let experiment = GrantExperiment {
             classes: [("sure".to_owned(), class)].into(),
             class_of: vec!["sure"],
-            ..GrantExperiment::with(9, true)
+            ..GrantExperiment::with_clients(9, true)
         };
         let outcome = experiment.run();
         let has = outcome.moved[0] as f64 / 60.0 / MIB as f64;
@@ -116,7 +118,7 @@ fn a_class_and_a_deadline_are_guaranteed_too() {
     let experiment = GrantExperiment {
         classes: [("two".to_owned(), class)].into(),
         class_of: vec!["two", "two"],
-        ..GrantExperiment::with(10, true)
+        ..GrantExperiment::with_clients(10, true)
     };
     let outcome = experiment.run();
     let both = (outcome.moved[0] + outcome.moved[1]) as f64 / 60.0 / MIB as f64;
@@ -127,7 +129,7 @@ fn a_class_and_a_deadline_are_guaranteed_too() {
         classes: [("in time".to_owned(), class)].into(),
         class_of: vec!["in time"],
         deadline: Some((24_000 * MIB, s(60))),
-        ..GrantExperiment::with(9, true)
+        ..GrantExperiment::with_clients(9, true)
     };
     let moved = experiment.run().moved[0] / MIB;
     assert!(moved > 24_000 * 95 / 100, "{moved}");
@@ -140,7 +142,7 @@ fn weights_make_shares() {
         classes: [("heavy".to_owned(), class)].into(),
         class_of: vec!["heavy"],
         threads: 16,
-        ..GrantExperiment::with(4, true)
+        ..GrantExperiment::with_clients(4, true)
     };
     let outcome = experiment.run();
     for other in &outcome.moved[1..] {
@@ -154,7 +156,7 @@ fn computation_is_left_its_part() {
     for (load, share) in [(0.04, 1.0), (0.2, 0.7), (0.5, 0.25), (1.0, 0.05)] {
         for clients in [1, 4] {
             let experiment =
-                |load| GrantExperiment { load, threads: 16, ..GrantExperiment::with(clients, true) };
+                |load| GrantExperiment { load, threads: 16, ..GrantExperiment::with_clients(clients, true) };
             // Without the first moments, in which the server knows nothing.
             let of = |load| rate(&experiment(load).run(), s(2), s(60)) as f64;
             let has = of(load) / of(0.0);
@@ -166,9 +168,10 @@ fn computation_is_left_its_part() {
 
 #[test]
 fn without_the_server_transfers_go_on() {
-    let experiment = GrantExperiment { server_down: vec![(s(10), s(20))], ..GrantExperiment::with(4, true) };
+    let experiment =
+        GrantExperiment { server_down: vec![(s(10), s(20))], ..GrantExperiment::with_clients(4, true) };
     let outcome = experiment.run();
-    let base = rate(&GrantExperiment::with(4, false).run(), s(2), s(60));
+    let base = rate(&GrantExperiment::with_clients(4, false).run(), s(2), s(60));
     assert!(rate(&outcome, s(10), s(20)) * 100 > base * 93, "while it is away");
     for step in 100..220 {
         assert!(rate(&outcome, ms(step * 100), ms(step * 100 + 100)) * 2 > base, "step {step}");
@@ -182,7 +185,7 @@ fn without_the_server_transfers_go_on() {
 #[test]
 fn a_restart_in_between_is_hardly_seen() {
     let experiment =
-        GrantExperiment { server_down: vec![(s(10), ms(10_300))], ..GrantExperiment::with(4, true) };
+        GrantExperiment { server_down: vec![(s(10), ms(10_300))], ..GrantExperiment::with_clients(4, true) };
     let outcome = experiment.run();
     assert!(outcome.notices.iter().all(Vec::is_empty));
     assert!(rate(&outcome, s(10), s(12)) * 100 > rate(&outcome, s(2), s(10)) * 97);
@@ -191,7 +194,7 @@ fn a_restart_in_between_is_hardly_seen() {
 #[test]
 fn what_the_dead_held_others_have() {
     let deaths = vec![(0, s(10)), (1, s(10)), (2, ms(10_100))];
-    let outcome = GrantExperiment { deaths, ..GrantExperiment::with(6, true) }.run();
+    let outcome = GrantExperiment { deaths, ..GrantExperiment::with_clients(6, true) }.run();
     let before = rate(&outcome, s(2), s(10));
     assert!(rate(&outcome, s(13), s(60)) * 100 > before * 95, "not after a lease and a burst");
 }
@@ -203,7 +206,7 @@ fn all_is_moved_in_the_end() {
             targets,
             objects_each: Some(objects),
             run_for: s(400),
-            ..GrantExperiment::with(clients, is_managed)
+            ..GrantExperiment::with_clients(clients, is_managed)
         };
         let ends = |outcome: GrantSimulationOutcome| {
             assert!(outcome.done_at.iter().all(Option::is_some), "{clients} clients, {targets} targets");

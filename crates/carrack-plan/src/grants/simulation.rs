@@ -15,7 +15,7 @@ use super::{
     GrantClient, GrantClientClass, GrantClientReport, GrantClientSettings, GrantGate, GrantGatedPolicy,
     GrantReply, GrantServer, GrantServerPresence, GrantSettings, TargetComputeLoad,
 };
-use crate::policy::{IoQueueArrivalPattern, SchedulingPolicy, StorageRequestTiming, policy};
+use crate::policy::{IoQueueArrivalPattern, SchedulingPolicy, StorageRequestTiming, create_policy};
 use crate::target_queues::TargetQueues;
 
 pub(super) const MIB: u64 = 1 << 20;
@@ -67,7 +67,7 @@ pub(super) struct GrantExperiment {
 }
 
 impl GrantExperiment {
-    pub(super) fn with(clients: usize, is_managed: bool) -> GrantExperiment {
+    pub(super) fn with_clients(clients: usize, is_managed: bool) -> GrantExperiment {
         GrantExperiment {
             clients,
             threads: 8,
@@ -158,17 +158,17 @@ impl GrantGate for SimulatedClientGrants {
         self.client().opens_at(target, now)
     }
 
-    fn started(&mut self, target: TargetId, bytes: u64, now: Duration) {
-        self.client().started(target, bytes, now);
+    fn record_start(&mut self, target: TargetId, bytes: u64, now: Duration) {
+        self.client().record_start(target, bytes, now);
     }
 
-    fn finished(&mut self, target: TargetId, service: StorageRequestTiming, now: Duration) {
-        self.client().finished(target, service, now);
+    fn record_finish(&mut self, target: TargetId, service: StorageRequestTiming, now: Duration) {
+        self.client().record_finish(target, service, now);
     }
 }
 
-fn chosen(experiment: &GrantExperiment) -> Box<dyn SchedulingPolicy> {
-    policy(
+fn make_policy(experiment: &GrantExperiment) -> Box<dyn SchedulingPolicy> {
+    create_policy(
         &SchedulingPolicyChoice::Adaptive { nice: false },
         experiment.threads,
         IoQueueArrivalPattern::Queued,
@@ -210,22 +210,22 @@ impl GrantSimulation {
         world.begin_server();
         for index in 0..count {
             // Not all at the same moment.
-            world.at(ms(7 * index as u64 % 50), SimulationEvent::Tick(index));
+            world.schedule(ms(7 * index as u64 % 50), SimulationEvent::Tick(index));
         }
         for (ends, begins) in world.experiment.server_down.clone() {
-            world.at(ends, SimulationEvent::ServerEnds);
-            world.at(begins, SimulationEvent::ServerBegins);
+            world.schedule(ends, SimulationEvent::ServerEnds);
+            world.schedule(begins, SimulationEvent::ServerBegins);
         }
         for (client, at) in world.experiment.deaths.clone() {
-            world.at(at, SimulationEvent::Dies(client));
+            world.schedule(at, SimulationEvent::Dies(client));
         }
         if let Some((target, at, span)) = world.experiment.stall {
-            world.at(at, SimulationEvent::Stalls(target, span));
+            world.schedule(at, SimulationEvent::Stalls(target, span));
         }
         world
     }
 
-    fn at(&mut self, time: Duration, event: SimulationEvent) {
+    fn schedule(&mut self, time: Duration, event: SimulationEvent) {
         self.number += 1;
         self.events.push(Reverse((time, self.number)));
         self.bodies.insert(self.number, event);
@@ -250,32 +250,32 @@ impl GrantSimulation {
             }
             self.now = time;
             if let Some(event) = self.bodies.remove(&number) {
-                self.happen(event);
+                self.handle_event(event);
             }
         }
         self.outcome
     }
 
-    fn happen(&mut self, event: SimulationEvent) {
+    fn handle_event(&mut self, event: SimulationEvent) {
         let now = self.now;
         match event {
             SimulationEvent::Tick(index) if self.clients[index].is_alive => {
-                self.speak(index);
-                self.work(index);
-                self.at(now + TICK, SimulationEvent::Tick(index));
+                self.send_batch(index);
+                self.start_requests(index);
+                self.schedule(now + TICK, SimulationEvent::Tick(index));
             }
-            SimulationEvent::Served(index, target, began) => self.served(index, target, began),
+            SimulationEvent::Served(index, target, began) => self.finish_request(index, target, began),
             SimulationEvent::ToServer(index, batch) => {
                 if let Some(server) = &mut self.server {
                     let answer = server.answer(now, &batch);
-                    self.at(now + LATENCY, SimulationEvent::ToClient(index, answer));
+                    self.schedule(now + LATENCY, SimulationEvent::ToClient(index, answer));
                 }
             }
             SimulationEvent::ToClient(index, answer) if self.clients[index].is_alive => {
                 if let Some(grants) = &self.clients[index].grants {
-                    grants.client().answered(now, &answer);
+                    grants.client().apply_reply(now, &answer);
                 }
-                self.work(index);
+                self.start_requests(index);
             }
             SimulationEvent::ServerEnds => self.server = None,
             SimulationEvent::ServerBegins => self.begin_server(),
@@ -288,7 +288,7 @@ impl GrantSimulation {
         }
     }
 
-    fn speak(&mut self, index: usize) {
+    fn send_batch(&mut self, index: usize) {
         let now = self.now;
         let client = &self.clients[index];
         let Some(mut grants) = client.grants.as_ref().map(SimulatedClientGrants::client) else { return };
@@ -296,17 +296,17 @@ impl GrantSimulation {
             let moved = self.outcome.moved[0];
             grants.set_deadline(at, moved, bytes.saturating_sub(moved));
         }
-        let batch = grants.batch(now, client.queues.states());
+        let batch = grants.take_due_batch(now, client.queues.states());
         self.outcome.notices[index].extend(grants.take_notice());
         drop(grants);
         if let Some(batch) = batch {
             self.outcome.batches += 1;
-            self.at(now + LATENCY, SimulationEvent::ToServer(index, batch));
+            self.schedule(now + LATENCY, SimulationEvent::ToServer(index, batch));
         }
     }
 
     /// Idle threads take the permitted objects.
-    fn work(&mut self, index: usize) {
+    fn start_requests(&mut self, index: usize) {
         let now = self.now;
         loop {
             let Some(target) = self.clients[index].take(now) else { return };
@@ -315,11 +315,11 @@ impl GrantSimulation {
             let begins = self.free_at[target].max(now);
             self.free_at[target] = begins + self.experiment.request.mul_f64(slower);
             let ends = self.free_at[target];
-            self.at(ends, SimulationEvent::Served(index, target, now));
+            self.schedule(ends, SimulationEvent::Served(index, target, now));
         }
     }
 
-    fn served(&mut self, index: usize, target: usize, began: Duration) {
+    fn finish_request(&mut self, index: usize, target: usize, began: Duration) {
         let now = self.now;
         let client = &mut self.clients[index];
         client.in_service[target] -= 1;
@@ -329,7 +329,7 @@ impl GrantSimulation {
         client.free_threads += 1;
         let service = StorageRequestTiming { time: now - began, bytes: MIB };
         let id = TargetId(target as u64);
-        client.queues.finished(id, Some(service), now);
+        client.queues.finish_service(id, Some(service), now);
         if self.experiment.objects_each.is_none() {
             client.queues.push(id, MIB, ());
         }
@@ -338,7 +338,7 @@ impl GrantSimulation {
         if client.queues.is_empty() && client.queues.in_service() == 0 {
             self.outcome.done_at[index] = Some(now);
         }
-        self.work(index);
+        self.start_requests(index);
     }
 }
 
@@ -358,8 +358,8 @@ impl SimulatedClient {
         }
         let grants = experiment.is_managed.then(|| SimulatedClientGrants(Arc::new(Mutex::new(grants))));
         let mut queues = TargetQueues::new(match &grants {
-            Some(grants) => Box::new(GrantGatedPolicy::new(chosen(experiment), grants.clone())),
-            None => chosen(experiment),
+            Some(grants) => Box::new(GrantGatedPolicy::new(make_policy(experiment), grants.clone())),
+            None => make_policy(experiment),
         });
         for target in 0..experiment.targets {
             let id = TargetId(((target + index) % experiment.targets) as u64);

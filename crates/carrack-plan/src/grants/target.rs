@@ -40,7 +40,7 @@ pub(super) struct SharedTarget {
 impl SharedTarget {
     /// Returns true if it has no holders, wishes or rests.
     pub(super) fn is_unused(&self) -> bool {
-        self.holdings.is_empty() && self.rests.is_empty() && self.turns.waiting().next().is_none()
+        self.holdings.is_empty() && self.rests.is_empty() && self.turns.waiting_clients().next().is_none()
     }
 
     fn has(&self, client: GrantClientNumber) -> bool {
@@ -55,13 +55,13 @@ impl SharedTarget {
     pub(super) fn contended_until(&self, client: GrantClientNumber) -> Option<Duration> {
         let own = self.holdings.iter().filter(|holding| holding.client == client);
         let until = own.map(|holding| holding.until).max()?;
-        let mut wanted = self.turns.waiting().map(|(other, _)| other);
+        let mut wanted = self.turns.waiting_clients().map(|(other, _)| other);
         let mut held = self.holdings.iter().map(|holding| holding.client);
         (wanted.any(|other| other != client) || held.any(|other| other != client)).then_some(until)
     }
 
-    pub(super) fn waiting(&self) -> impl Iterator<Item = (GrantClientNumber, Duration)> {
-        self.turns.waiting()
+    pub(super) fn waiting_clients(&self) -> impl Iterator<Item = (GrantClientNumber, Duration)> {
+        self.turns.waiting_clients()
     }
 
     /// Ends grants and rests that are over.
@@ -69,14 +69,14 @@ impl SharedTarget {
         self.rests.retain(|until| *until > context.now);
         while let Some(index) = self.holdings.iter().position(|holding| holding.until <= context.now) {
             let until = self.holdings[index].until;
-            self.end(context, index, until, Duration::ZERO);
+            self.end_grant(context, index, until, Duration::ZERO);
         }
     }
 
     /// Ends a grant at `at`; its client pays for the gap after it.
-    fn end(&mut self, context: &GrantContext<'_>, index: usize, at: Duration, gap: Duration) {
+    fn end_grant(&mut self, context: &GrantContext<'_>, index: usize, at: Duration, gap: Duration) {
         let holding = self.holdings.swap_remove(index);
-        let took = holding.took(at);
+        let took = holding.burst_length(at);
         if let Some(rate) = holding.bytes_per_s() {
             let weight = if self.bytes_per_s == 0.0 { 1.0 } else { RATE_WEIGHT };
             self.bytes_per_s += weight * (rate - self.bytes_per_s);
@@ -99,18 +99,19 @@ impl SharedTarget {
     ) {
         let mut holdings = self.holdings.iter();
         if let Some(index) = holdings.position(|holding| holding.id == held.id && holding.client == client) {
-            self.holdings[index].tell(context.now, held);
-            let is_early = self.holdings[index].burst_end > context.now && self.is_wanted(context, client);
-            let gap = if is_early { context.settings.silence() } else { Duration::ZERO };
-            self.end(context, index, context.now, gap);
+            self.holdings[index].record_use(context.now, held);
+            let is_early =
+                self.holdings[index].burst_end > context.now && self.is_wanted_by_others(context, client);
+            let gap = if is_early { context.settings.silence_limit() } else { Duration::ZERO };
+            self.end_grant(context, index, context.now, gap);
         }
     }
 
     /// Records the use of a grant.
-    pub(super) fn tell(&mut self, now: Duration, client: GrantClientNumber, held: &GrantUseReport) {
+    pub(super) fn record_use(&mut self, now: Duration, client: GrantClientNumber, held: &GrantUseReport) {
         let mut holdings = self.holdings.iter_mut();
         if let Some(holding) = holdings.find(|holding| holding.id == held.id && holding.client == client) {
-            holding.tell(now, held);
+            holding.record_use(now, held);
         }
     }
 
@@ -131,9 +132,9 @@ impl SharedTarget {
         let ends_in = Duration::from_micros(held.ends_in_us).min(settings.lease);
         let start = now + starts_in.min(settings.burst);
         // No client stops while the server listens.
-        let until = (now + ends_in).max(start + settings.silence());
+        let until = (now + ends_in).max(start + settings.silence_limit());
         let burst = allowance.burst.min(until - start);
-        let turn = self.turns.go_on(wanted.client, wanted.weight, burst);
+        let turn = self.turns.charge_next_burst(wanted.client, wanted.weight, burst);
         let holding =
             ServerGrantRecord { until, ..ServerGrantRecord::new(id, wanted.client, start, burst, turn) };
         self.holdings.push(holding);
@@ -142,25 +143,25 @@ impl SharedTarget {
     /// Removes a client with its grants and its wish.
     pub(super) fn forget(&mut self, context: &GrantContext<'_>, client: GrantClientNumber) {
         while let Some(index) = self.holdings.iter().position(|holding| holding.client == client) {
-            self.end(context, index, context.now, Duration::ZERO);
+            self.end_grant(context, index, context.now, Duration::ZERO);
         }
         self.turns.forget(client);
     }
 
     /// Removes a client's wish.
-    pub(super) fn unask(&mut self, client: GrantClientNumber) {
-        self.turns.unask(client);
+    pub(super) fn remove_wish(&mut self, client: GrantClientNumber) {
+        self.turns.remove_wish(client);
     }
 
     /// Extends or ends a client's grants.
-    pub(super) fn keep(&mut self, context: &GrantContext<'_>, wanted: &TargetWish) {
+    pub(super) fn renew_or_expire(&mut self, context: &GrantContext<'_>, wanted: &TargetWish) {
         self.renew(context, wanted);
         self.expire(context);
     }
 
     /// Grants the target to a client if its turn has come: not while the server listens. `next_id` is the
     /// number of the next grant.
-    pub(super) fn serve(
+    pub(super) fn grant_if_turn(
         &mut self,
         context: &GrantContext<'_>,
         wanted: &TargetWish,
@@ -169,14 +170,15 @@ impl SharedTarget {
     ) {
         let client = wanted.client;
         let has_running = self.is_using(context.now, client);
-        let goes_on = has_running && context.allowance.is_full() && !self.is_wanted(context, client);
+        let goes_on =
+            has_running && context.allowance.is_unrestricted() && !self.is_wanted_by_others(context, client);
         match wanted.since {
-            Some(since) if is_settling => self.turns.ask(client, wanted.weight, since),
+            Some(since) if is_settling => self.turns.add_wish(client, wanted.weight, since),
             Some(since) if !goes_on => {
-                self.plan(context, wanted, since, next_id);
+                self.plan_burst(context, wanted, since, next_id);
                 self.renew(context, wanted);
             }
-            _ => self.turns.unask(client),
+            _ => self.turns.remove_wish(client),
         }
     }
 
@@ -186,9 +188,9 @@ impl SharedTarget {
 
     /// Returns true if another client waits that has no grant, or waits for its next burst; or if there are
     /// more holders than allowed, after a restart of the server or with more computation.
-    fn is_wanted(&self, context: &GrantContext<'_>, client: GrantClientNumber) -> bool {
+    fn is_wanted_by_others(&self, context: &GrantContext<'_>, client: GrantClientNumber) -> bool {
         let now = context.now;
-        let mut needy = self.turns.waiting().map(|(other, _)| other);
+        let mut needy = self.turns.waiting_clients().map(|(other, _)| other);
         needy.any(|other| other != client && !self.has(other) && (context.standing)(other, now).is_some())
             || self.holdings.iter().any(|next| next.client != client && !self.is_using(now, next.client))
             || self.running(now).count() > context.allowance.users
@@ -199,18 +201,24 @@ impl SharedTarget {
     }
 
     /// Brings the client's next burst forward, or gives it one if its turn has come.
-    fn plan(&mut self, context: &GrantContext<'_>, wanted: &TargetWish, since: Duration, next_id: &mut u64) {
+    fn plan_burst(
+        &mut self,
+        context: &GrantContext<'_>,
+        wanted: &TargetWish,
+        since: Duration,
+        next_id: &mut u64,
+    ) {
         let GrantContext { now, settings, allowance, .. } = *context;
         let client = wanted.client;
         if self.holdings.iter().any(|holding| holding.client == client && !holding.is_running(now)) {
-            self.turns.unask(client);
-            self.pull_forward(context, client);
+            self.turns.remove_wish(client);
+            self.bring_burst_forward(context, client);
             return;
         }
-        self.turns.ask(client, wanted.weight, since);
-        self.take_idle(context, client);
+        self.turns.add_wish(client, wanted.weight, since);
+        self.revoke_idle_grant(context, client);
         let start = self.next_start(context);
-        if start > now + settings.silence() {
+        if start > now + settings.silence_limit() {
             return;
         }
         let holdings = &self.holdings;
@@ -222,17 +230,17 @@ impl SharedTarget {
         if chosen != client {
             return;
         }
-        if let Some(turn) = self.turns.give(client, is_reserved, allowance.cycle()) {
-            let burst = self.burst(settings, allowance);
+        if let Some(turn) = self.turns.grant_turn(client, is_reserved, allowance.cycle()) {
+            let burst = self.burst_length(settings, allowance);
             self.holdings.push(ServerGrantRecord::new(*next_id, client, start, burst, turn));
             *next_id += 1;
         }
     }
 
     /// Returns the length of a burst; shorter if its bytes are moved sooner, or many clients wait.
-    fn burst(&self, settings: &GrantSettings, allowance: TargetAllowance) -> Duration {
+    fn burst_length(&self, settings: &GrantSettings, allowance: TargetAllowance) -> Duration {
         let by_bytes = Duration::try_from_secs_f64(settings.burst_bytes as f64 / self.bytes_per_s);
-        let users = self.turns.waiting().count() + self.holdings.len();
+        let users = self.turns.waiting_clients().count() + self.holdings.len();
         let by_round = settings.round / u32::try_from(users.max(1)).unwrap_or(u32::MAX);
         let longest = allowance.burst.min(by_round.max(settings.burst_short));
         by_bytes.map_or(longest, |span| span.min(longest)).max(settings.burst_min.min(allowance.burst))
@@ -242,7 +250,7 @@ impl SharedTarget {
     fn next_start(&self, context: &GrantContext<'_>) -> Duration {
         let mut free_at = self.rests.clone();
         for holding in &self.holdings {
-            let last = holding.took(holding.until).min(context.allowance.burst);
+            let last = holding.burst_length(holding.until).min(context.allowance.burst);
             free_at.push(holding.until + context.allowance.rest(last));
         }
         free_at.sort_unstable();
@@ -251,7 +259,7 @@ impl SharedTarget {
     }
 
     /// Begins a planned burst now if the burst before it has ended early.
-    fn pull_forward(&mut self, context: &GrantContext<'_>, client: GrantClientNumber) {
+    fn bring_burst_forward(&mut self, context: &GrantContext<'_>, client: GrantClientNumber) {
         let now = context.now;
         let used = self.running(now).count() + self.rests.len();
         let next = self.holdings.iter().filter(|holding| !holding.is_running(now));
@@ -261,20 +269,20 @@ impl SharedTarget {
         let is_free = !self.is_using(now, client);
         for holding in self.holdings.iter_mut().filter(|holding| holding.client == client && is_free) {
             if planned.contains(&(holding.start, holding.id)) {
-                holding.pull_to(now);
+                holding.bring_forward_to(now);
             }
         }
     }
 
     /// Ends an idle grant of another client in favour of a wish.
-    fn take_idle(&mut self, context: &GrantContext<'_>, client: GrantClientNumber) {
+    fn revoke_idle_grant(&mut self, context: &GrantContext<'_>, client: GrantClientNumber) {
         let now = context.now;
         if self.has(client) || self.holdings.len() + self.rests.len() < context.allowance.users {
             return;
         }
         let mut holdings = self.holdings.iter();
         if let Some(index) = holdings.position(|holding| holding.used.is_idle && holding.is_running(now)) {
-            self.end(context, index, now, Duration::ZERO);
+            self.end_grant(context, index, now, Duration::ZERO);
         }
     }
 
@@ -285,16 +293,16 @@ impl SharedTarget {
             .iter()
             .position(|holding| holding.client == client && !holding.is_running(context.now))
         {
-            self.end(context, index, context.now, Duration::ZERO);
+            self.end_grant(context, index, context.now, Duration::ZERO);
         }
     }
 
     /// Extends the client's grant if no other client waits; otherwise it ends with the burst.
     fn renew(&mut self, context: &GrantContext<'_>, wanted: &TargetWish) {
         let GrantContext { now, settings, allowance, .. } = *context;
-        let others_wait = self.is_wanted(context, wanted.client);
-        let goes_on = allowance.is_full() && !others_wait;
-        let burst = self.burst(settings, allowance);
+        let others_wait = self.is_wanted_by_others(context, wanted.client);
+        let goes_on = allowance.is_unrestricted() && !others_wait;
+        let burst = self.burst_length(settings, allowance);
         if goes_on && self.is_using(now, wanted.client) {
             self.drop_next(context, wanted.client);
         }
@@ -304,9 +312,9 @@ impl SharedTarget {
             holding.requests_max = allowance.requests_max;
             if goes_on && holding.is_running(now) {
                 if holding.burst_end <= now {
-                    self.turns.settle(holding.client, holding.turn, holding.took(now));
-                    let turn = self.turns.go_on(holding.client, wanted.weight, burst);
-                    holding.go_on(now, burst, turn);
+                    self.turns.settle(holding.client, holding.turn, holding.burst_length(now));
+                    let turn = self.turns.charge_next_burst(holding.client, wanted.weight, burst);
+                    holding.start_next_burst(now, burst, turn);
                 }
                 holding.until = now + settings.lease;
                 holding.bytes_max = None;

@@ -67,7 +67,7 @@ fn virtual_span(cost: Duration, weight: u32) -> u128 {
 
 impl TurnQueue {
     /// Adds a client's wish, with the start of its wait.
-    pub(super) fn ask(&mut self, client: GrantClientNumber, weight: u32, since: Duration) {
+    pub(super) fn add_wish(&mut self, client: GrantClientNumber, weight: u32, since: Duration) {
         let new = QueuedWish { since, weight, arrival: 0, latest: 0, was_passed_by: true };
         let wish = self.wishes.entry(client).or_insert(new);
         wish.weight = weight;
@@ -75,7 +75,7 @@ impl TurnQueue {
     }
 
     /// Removes a client's wish.
-    pub(super) fn unask(&mut self, client: GrantClientNumber) {
+    pub(super) fn remove_wish(&mut self, client: GrantClientNumber) {
         self.wishes.remove(&client);
     }
 
@@ -86,7 +86,7 @@ impl TurnQueue {
     }
 
     /// Returns the waiting clients with the start of their wait.
-    pub(super) fn waiting(&self) -> impl Iterator<Item = (GrantClientNumber, Duration)> {
+    pub(super) fn waiting_clients(&self) -> impl Iterator<Item = (GrantClientNumber, Duration)> {
         self.wishes.iter().map(|(client, wish)| (*client, wish.since))
     }
 
@@ -131,7 +131,7 @@ impl TurnQueue {
     }
 
     /// Gives a turn, and charges a burst for it.
-    pub(super) fn give(
+    pub(super) fn grant_turn(
         &mut self,
         client: GrantClientNumber,
         is_reserved: bool,
@@ -151,7 +151,12 @@ impl TurnQueue {
 
     /// Charges another burst to a client that continues because no other waits. It advances the virtual time,
     /// so that later clients are not behind by time that no other client wanted.
-    pub(super) fn go_on(&mut self, client: GrantClientNumber, weight: u32, burst: Duration) -> GrantTurn {
+    pub(super) fn charge_next_burst(
+        &mut self,
+        client: GrantClientNumber,
+        weight: u32,
+        burst: Duration,
+    ) -> GrantTurn {
         let finish = self.finish.entry(client).or_insert(0);
         let tag = (*finish).max(self.virtual_time);
         *finish = tag + virtual_span(burst, weight);
@@ -192,14 +197,14 @@ mod tests {
         let mut given = vec![0; weights.len()];
         for _ in 0..turns {
             for (client, &weight) in (0..).zip(weights) {
-                queue.ask(client, weight, Duration::ZERO);
+                queue.add_wish(client, weight, Duration::ZERO);
             }
             let chosen = queue.choose(BURST, |client| {
                 let lateness = if late.contains(&client) { BURST } else { Duration::ZERO };
                 Some(GrantTurnCandidate { has_room: true, lateness })
             });
             let (client, is_reserved) = chosen.unwrap();
-            let turn = queue.give(client, is_reserved, BURST).unwrap();
+            let turn = queue.grant_turn(client, is_reserved, BURST).unwrap();
             queue.settle(client, turn, BURST);
             given[client as usize] += 1;
         }
@@ -229,14 +234,14 @@ mod tests {
     fn who_had_it_alone_is_not_behind_for_it() {
         let mut queue = TurnQueue::default();
         for _ in 0..100 {
-            let turn = queue.go_on(1, 1, BURST);
+            let turn = queue.charge_next_burst(1, 1, BURST);
             queue.settle(1, turn, BURST);
         }
         let mut given = [0, 0];
         for _ in 0..20 {
-            (1..3).for_each(|client| queue.ask(client, 1, Duration::ZERO));
+            (1..3).for_each(|client| queue.add_wish(client, 1, Duration::ZERO));
             let (client, is_reserved) = queue.choose(BURST, |_| Some(GrantTurnCandidate::default())).unwrap();
-            let turn = queue.give(client, is_reserved, BURST).unwrap();
+            let turn = queue.grant_turn(client, is_reserved, BURST).unwrap();
             queue.settle(client, turn, BURST);
             given[client as usize - 1] += 1;
         }

@@ -67,7 +67,7 @@ impl GrantServer {
         let mut names: Vec<&String> = self.targets.keys().chain(self.loads.keys()).collect();
         names.sort_unstable();
         names.dedup();
-        names.into_iter().map(|name| self.view(name, now)).collect()
+        names.into_iter().map(|name| self.target_status(name, now)).collect()
     }
 
     fn name_and_class(&self, key: GrantClientNumber) -> (String, String) {
@@ -76,7 +76,7 @@ impl GrantServer {
             .map_or_else(Default::default, |client| (client.name.clone(), client.class.clone()))
     }
 
-    fn view(&self, name: &str, now: Duration) -> SharedTargetStatus {
+    fn target_status(&self, name: &str, now: Duration) -> SharedTargetStatus {
         let told = self.loads.get(name).copied().filter(|told| told.is_known(now));
         let allowance = TargetAllowance::new(&self.settings, told, now);
         let load = told.map(|told| told.load);
@@ -102,7 +102,7 @@ impl GrantServer {
         }
         // A holder that asks for its next burst does not wait.
         let holdings = target.holdings();
-        for (key, since) in target.waiting() {
+        for (key, since) in target.waiting_clients() {
             if holdings.iter().any(|holding| holding.client == key && holding.until > now) {
                 continue;
             }

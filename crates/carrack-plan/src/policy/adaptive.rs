@@ -130,7 +130,7 @@ impl AdaptivePolicy {
         if self.is_nice { PATIENCE_MIN_NICE } else { PATIENCE_MIN }
     }
 
-    fn know(&mut self, now: Duration, targets: &[TargetState]) {
+    fn add_new_targets(&mut self, now: Duration, targets: &[TargetState]) {
         let patience = self.patience_min();
         self.targets.resize_with(targets.len(), || TargetServiceHistory::new(now, patience));
     }
@@ -143,7 +143,7 @@ impl AdaptivePolicy {
     fn idle_target(&self, now: Duration, targets: &[TargetState]) -> Option<usize> {
         let start = if self.next_index < targets.len() { self.next_index } else { 0 };
         let order = (start..targets.len()).chain(0..start);
-        let total: f64 = (0..targets.len()).map(|index| self.rest(index, targets)).sum();
+        let total: f64 = (0..targets.len()).map(|index| self.remaining_time(index, targets)).sum();
         let critical = total / f64::from(self.threads);
         // The first of equals in the round.
         let keyed = order.filter_map(|index| Some((self.urgency(now, index, targets, critical)?, index)));
@@ -162,7 +162,7 @@ impl AdaptivePolicy {
         if targets[index].in_service > 0 || !targets[index].is_ready(now) {
             return None;
         }
-        let rest = self.rest(index, targets);
+        let rest = self.remaining_time(index, targets);
         let is_critical = rest >= critical;
         let target = &self.targets[index];
         if now < if is_critical { target.avoided_if_critical } else { target.avoided_until } {
@@ -173,16 +173,16 @@ impl AdaptivePolicy {
     }
 
     /// Returns a target's normal, bounded by its peers.
-    fn judged_by_peers(&self, normal: f64) -> f64 {
+    fn bounded_by_peers(&self, normal: f64) -> f64 {
         normal.min(NORMAL_BY_PEERS * self.peers)
     }
 
     /// Returns the thread time of a target's waiting work without congestion.
-    fn rest(&self, index: usize, targets: &[TargetState]) -> f64 {
+    fn remaining_time(&self, index: usize, targets: &[TargetState]) -> f64 {
         let normal = match self.targets[index].normal {
             0.0 if self.peers == 0.0 => 1.0,
             0.0 => self.peers,
-            normal => self.judged_by_peers(normal),
+            normal => self.bounded_by_peers(normal),
         };
         normal * targets[index].waiting_bytes as f64
     }
@@ -319,21 +319,21 @@ fn in_flight(state: TargetState) -> f64 {
 
 impl SchedulingPolicy for AdaptivePolicy {
     fn choose(&mut self, now: Duration, targets: &[TargetState]) -> Option<usize> {
-        self.know(now, targets);
+        self.add_new_targets(now, targets);
         let chosen = self.next_target(now, targets)?;
         self.next_index = chosen + 1;
         self.targets[chosen].last_seen = now;
         Some(chosen)
     }
 
-    fn served(
+    fn record_service(
         &mut self,
         now: Duration,
         index: usize,
         targets: &[TargetState],
         service: StorageRequestTiming,
     ) {
-        self.know(now, targets);
+        self.add_new_targets(now, targets);
         let state = targets[index];
         let seconds = service.seconds_per_reference();
         // A target of unlimited depth is memory: it knows no congestion, only noise.
@@ -341,7 +341,7 @@ impl SchedulingPolicy for AdaptivePolicy {
             return;
         }
         self.learn(now, index, seconds);
-        let normal = self.judged_by_peers(self.targets[index].normal);
+        let normal = self.bounded_by_peers(self.targets[index].normal);
         self.move_window(index, state, normal, seconds);
         // The time of its own requests in flight is no congestion.
         let excess = (seconds - in_flight(state) * normal).max(0.0);
@@ -357,7 +357,7 @@ impl SchedulingPolicy for AdaptivePolicy {
     fn verdict(&self, now: Duration, index: usize) -> TargetCongestion {
         let Some(target) = self.targets.get(index) else { return TargetCongestion::default() };
         TargetCongestion {
-            normal: duration_of(self.judged_by_peers(target.normal)),
+            normal: duration_of(self.bounded_by_peers(target.normal)),
             recent: duration_of(target.recent),
             limit: target.limit.round() as u32,
             is_avoided: target.avoided_until > now,

@@ -74,10 +74,10 @@ pub trait SchedulingPolicy: Send {
     fn choose(&mut self, now: Duration, targets: &[TargetState]) -> Option<usize>;
 
     /// Records that bytes of a taken item are moved from now on.
-    fn charged(&mut self, _now: Duration, _target: TargetId, _bytes: u64) {}
+    fn record_charge(&mut self, _now: Duration, _target: TargetId, _bytes: u64) {}
 
     /// Records the end of a service of `targets[index]`; it is still counted in `in_service`.
-    fn served(
+    fn record_service(
         &mut self,
         _now: Duration,
         _index: usize,
@@ -108,7 +108,7 @@ pub enum IoQueueArrivalPattern {
 }
 
 /// Creates the policy that the user chose, for an end with `threads` I/O threads and this feed.
-pub fn policy(
+pub fn create_policy(
     choice: &SchedulingPolicyChoice,
     threads: usize,
     feed: IoQueueArrivalPattern,

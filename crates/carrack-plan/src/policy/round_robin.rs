@@ -20,7 +20,7 @@ impl RoundRobinPolicy {
     }
 
     /// Chooses among the targets that are ready and that `allows` allows.
-    pub(super) fn choose_of(
+    pub(super) fn choose_among(
         &mut self,
         now: Duration,
         targets: &[TargetState],
@@ -46,6 +46,6 @@ impl RoundRobinPolicy {
 
 impl SchedulingPolicy for RoundRobinPolicy {
     fn choose(&mut self, now: Duration, targets: &[TargetState]) -> Option<usize> {
-        self.choose_of(now, targets, |_| true)
+        self.choose_among(now, targets, |_| true)
     }
 }

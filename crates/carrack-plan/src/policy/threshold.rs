@@ -58,7 +58,7 @@ impl SchedulingPolicy for ThresholdPolicy {
             order.filter(|&index| targets[index].is_ready(now) && targets[index].in_service == 0).collect();
         let Some(fewest) = free.iter().map(|&index| self.targets[index].skip).min() else {
             // All targets with work are being served.
-            return RoundRobinPolicy::new().choose_of(now, targets, |_| true);
+            return RoundRobinPolicy::new().choose_among(now, targets, |_| true);
         };
         if fewest > 0 {
             // Only congested targets: the rounds in which all of them are skipped.
@@ -75,7 +75,7 @@ impl SchedulingPolicy for ThresholdPolicy {
         None
     }
 
-    fn served(
+    fn record_service(
         &mut self,
         now: Duration,
         index: usize,

@@ -148,12 +148,12 @@ impl SessionTuner {
     }
 
     /// Returns the tuner's knowledge, to be shown and kept; `at_s` is now in Unix seconds.
-    pub fn record(&self, at_s: u64) -> SessionTuningResult {
+    pub fn tuning_result(&self, at_s: u64) -> SessionTuningResult {
         SessionTuningResult {
             at_s,
             values: self.kept,
             is_settled: self.is_settled(),
-            session: self.meter.at(),
+            session: self.meter.interval_end(),
             bytes_per_s: self.known_rate() as u64,
             curves: PerKnob::from_fn(|knob| self.curves[knob].all().copied().collect()),
         }
@@ -180,7 +180,7 @@ impl SessionTuner {
         let reading = reading?;
         if !std::mem::replace(&mut self.is_moving, true) {
             // Idle streams begin with small windows.
-            self.steady_from = self.steady_from.max(sample.at + settle(self.setup.round_trip));
+            self.steady_from = self.steady_from.max(sample.at + settling_time(self.setup.round_trip));
         }
         self.stages.learn(sample);
         if reading.since < self.steady_from {
@@ -196,9 +196,9 @@ impl SessionTuner {
         }
         match self.aim {
             KnobTrialPhase::Measure if self.samples < SAMPLES_MIN => None,
-            KnobTrialPhase::Measure => Some(self.measured(sample.at)),
-            KnobTrialPhase::Try(attempt) => self.judge(sample.at, attempt),
-            KnobTrialPhase::Settled { .. } => self.watch(sample.at),
+            KnobTrialPhase::Measure => Some(self.begin_trials(sample.at)),
+            KnobTrialPhase::Try(attempt) => self.evaluate_attempt(sample.at, attempt),
+            KnobTrialPhase::Settled { .. } => self.restart_if_changed(sample.at),
         }
     }
 
@@ -232,18 +232,18 @@ impl SessionTuner {
     }
 
     /// Begins with trials: the kept settings are known well enough.
-    fn measured(&mut self, at: Duration) -> TunerDecision {
+    fn begin_trials(&mut self, at: Duration) -> TunerDecision {
         self.bottleneck = self.stages.bottleneck();
         let level = self.level.mean();
         let expected = self.expected.take();
         if expected.is_some_and(|expected| (level / expected.max(1.0) - 1.0).abs() > HISTORY_HOLDS) {
             self.episode.reach = SearchReach::Wide;
         }
-        self.go_on(at, None)
+        self.start_next_trial(at, None)
     }
 
     /// Begins with trials if there is a reason, when settled.
-    fn watch(&mut self, at: Duration) -> Option<TunerDecision> {
+    fn restart_if_changed(&mut self, at: Duration) -> Option<TunerDecision> {
         let KnobTrialPhase::Settled { look_at, bottleneck_at, is_other_since } = &mut self.aim else {
             return None;
         };
@@ -255,9 +255,9 @@ impl SessionTuner {
             && at >= *bottleneck_at
         {
             self.bottleneck = bottleneck;
-            bottleneck.knobs().iter().for_each(|knob| self.forget_others(*knob));
+            bottleneck.knobs().iter().for_each(|knob| self.invalidate_other_points(*knob));
             self.begin(TunerSearchCause::Bottleneck, SearchReach::Wide);
-            return Some(self.go_on(at, None));
+            return Some(self.start_next_trial(at, None));
         }
         if at < look_at && !self.level.has_drifted(&self.noise) {
             return None;
@@ -268,27 +268,27 @@ impl SessionTuner {
                 // there must suffice.
                 self.curves[knob].forget_above(self.kept[knob]);
             } else {
-                self.forget_others(knob);
+                self.invalidate_other_points(knob);
             }
         }
         // A step just large enough to see a difference in this noise.
         let step = (STEP_NOISE * self.noise.deviation()).clamp(STEP_MIN, STEP_MAX);
         self.begin(TunerSearchCause::Look, SearchReach::Near(step));
-        Some(self.go_on(at, None))
+        Some(self.start_next_trial(at, None))
     }
 
     /// Invalidates all points of this knob's curve except that of the kept value.
-    fn forget_others(&mut self, knob: TunerKnob) {
+    fn invalidate_other_points(&mut self, knob: TunerKnob) {
         let here = self.curves[knob].get(self.kept[knob]).copied();
         self.curves[knob].keep_only(here);
     }
 
     /// Starts the next trial from the kept settings, or a rest.
-    fn go_on(&mut self, at: Duration, trial: Option<KnobTrialResult>) -> TunerDecision {
+    fn start_next_trial(&mut self, at: Duration, trial: Option<KnobTrialResult>) -> TunerDecision {
         let mut knobs = self.bottleneck.knobs().iter();
         match knobs.find_map(|knob| self.next(*knob)).or_else(|| self.next_release()) {
             Some(attempt) => self.attempt(at, attempt, trial),
-            None => self.rest(at, trial),
+            None => self.settle_or_revert(at, trial),
         }
     }
 
@@ -299,7 +299,7 @@ impl SessionTuner {
             reach: self.episode.reach,
             fewer_first: self.stages.is_cpu_full(),
         };
-        let may_try = self.episode.trials < TRIALS_MAX && !self.is_on_credit(knob);
+        let may_try = self.episode.trials < TRIALS_MAX && !self.is_kept_provisionally(knob);
         let value = search.next(self.kept[knob]).filter(|_| may_try)?;
         Some(KnobAttempt { knob, value, is_release: false })
     }
@@ -339,7 +339,7 @@ impl SessionTuner {
     }
 
     /// Decides on the tried value, once its effect is known, and starts the next step.
-    fn judge(&mut self, at: Duration, attempt: KnobAttempt) -> Option<TunerDecision> {
+    fn evaluate_attempt(&mut self, at: Duration, attempt: KnobAttempt) -> Option<TunerDecision> {
         let KnobAttempt { knob, value, is_release } = attempt;
         let curve = &self.curves[knob];
         let (home, there) = (*curve.get(self.kept[knob])?, *curve.get(value)?);
@@ -362,14 +362,14 @@ impl SessionTuner {
         let gain = comparison.gain();
         let trial = Some(KnobTrialResult { knob, from: home.value, to: value, gain, outcome });
         match outcome {
-            TrialOutcome::Kept => self.keep(knob, &there, gain),
-            TrialOutcome::Relieved => self.credit(knob, value),
+            TrialOutcome::Kept => self.accept_value(knob, &there, gain),
+            TrialOutcome::Relieved => self.keep_provisionally(knob, value),
             TrialOutcome::Rejected => return Some(self.reject(at, attempt, trial)),
         }
-        Some(self.go_on(at, trial))
+        Some(self.start_next_trial(at, trial))
     }
 
-    fn keep(&mut self, knob: TunerKnob, there: &KnobCurvePoint, gain: f64) {
+    fn accept_value(&mut self, knob: TunerKnob, there: &KnobCurvePoint, gain: f64) {
         let home = std::mem::replace(&mut self.kept[knob], there.value);
         self.level.set(there.rates, there.samples);
         self.bottleneck = self.stages.bottleneck();
@@ -389,18 +389,21 @@ impl SessionTuner {
     }
 
     /// Keeps a value for now, so that the new bottleneck can be tried.
-    fn credit(&mut self, knob: TunerKnob, value: u32) {
+    fn keep_provisionally(&mut self, knob: TunerKnob, value: u32) {
         self.credit.push((knob, std::mem::replace(&mut self.kept[knob], value)));
         self.bottleneck = self.stages.bottleneck();
-        TunerKnob::ALL.into_iter().filter(|other| *other != knob).for_each(|other| self.forget_others(other));
+        TunerKnob::ALL
+            .into_iter()
+            .filter(|other| *other != knob)
+            .for_each(|other| self.invalidate_other_points(other));
     }
 
-    fn is_on_credit(&self, knob: TunerKnob) -> bool {
+    fn is_kept_provisionally(&self, knob: TunerKnob) -> bool {
         self.credit.iter().any(|(on_credit, _)| *on_credit == knob)
     }
 
     fn can_raise(&self, knob: TunerKnob) -> bool {
-        !self.is_on_credit(knob) && self.kept[knob] < self.setup.ranges[knob].most
+        !self.is_kept_provisionally(knob) && self.kept[knob] < self.setup.ranges[knob].most
     }
 
     /// Goes straight to the next value: a return to the kept one would only cost time.
@@ -412,22 +415,27 @@ impl SessionTuner {
     ) -> TunerDecision {
         match self.next(attempt.knob).filter(|_| !attempt.is_release) {
             Some(next) => self.attempt(at, next, trial),
-            None => self.back(at, attempt.knob, trial),
+            None => self.return_to_kept(at, attempt.knob, trial),
         }
     }
 
-    fn back(&mut self, at: Duration, knob: TunerKnob, trial: Option<KnobTrialResult>) -> TunerDecision {
+    fn return_to_kept(
+        &mut self,
+        at: Duration,
+        knob: TunerKnob,
+        trial: Option<KnobTrialResult>,
+    ) -> TunerDecision {
         self.aim = KnobTrialPhase::Measure;
         self.turn(at, knob, self.kept[knob], KnobMovePurpose::Back, trial)
     }
 
     /// Settles: no trial is left.
-    fn rest(&mut self, at: Duration, trial: Option<KnobTrialResult>) -> TunerDecision {
+    fn settle_or_revert(&mut self, at: Duration, trial: Option<KnobTrialResult>) -> TunerDecision {
         if let Some((knob, value)) = self.credit.pop() {
             // The raised value has not helped.
             self.kept[knob] = value;
             self.episode.trials = TRIALS_MAX;
-            return self.back(at, knob, trial);
+            return self.return_to_kept(at, knob, trial);
         }
         if self.episode.has_gained {
             (self.look_after, self.bottleneck_after) = (LOOK_FIRST, Duration::ZERO);
@@ -440,7 +448,7 @@ impl SessionTuner {
             is_other_since: None,
         };
         self.look_after = (2 * self.look_after).min(LOOK_MAX);
-        self.level.settle();
+        self.level.record_settled_level();
         let knob = self.bottleneck.knobs()[0];
         self.turn(at, knob, self.kept[knob], KnobMovePurpose::Settle, trial)
     }
@@ -456,7 +464,7 @@ impl SessionTuner {
         let from = std::mem::replace(&mut self.present[knob], to);
         if from != to {
             self.level.pause();
-            self.steady_from = at + settle(self.setup.round_trip);
+            self.steady_from = at + settling_time(self.setup.round_trip);
             self.samples = 0;
         }
         let (bottleneck, cause) = (self.bottleneck, self.episode.cause);
@@ -465,6 +473,6 @@ impl SessionTuner {
 }
 
 /// Returns the time until the effect of a knob shows.
-fn settle(round_trip: Duration) -> Duration {
+fn settling_time(round_trip: Duration) -> Duration {
     (SETTLE + SETTLE_ROUND_TRIPS * round_trip).min(SETTLE_MAX)
 }

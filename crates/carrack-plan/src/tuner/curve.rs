@@ -67,7 +67,7 @@ impl KnobCurvePoint {
 
     /// Returns the throughput that it reaches and keeps up, in bytes per second.
     pub fn bytes_per_s(&self) -> f64 {
-        self.rates.lasting()
+        self.rates.sustained_rate()
     }
 
     /// Returns its utility.
@@ -92,7 +92,7 @@ impl KnobCurvePoint {
     }
 
     /// Returns the square of the mean's relative standard error, under this noise of samples.
-    pub(super) fn error(&self, noise: &SampleNoise) -> f64 {
+    pub(super) fn squared_error(&self, noise: &SampleNoise) -> f64 {
         noise.deviation().powi(2) / f64::from(self.samples.clamp(1, MEMORY))
     }
 }

@@ -25,7 +25,7 @@ pub struct StageRates {
 
 impl StageRates {
     /// Returns the throughput that these stages can keep up.
-    pub fn lasting(&self) -> f64 {
+    pub fn sustained_rate(&self) -> f64 {
         self.read.min(self.sent).min(self.written).max(0.0)
     }
 
@@ -55,7 +55,7 @@ pub(super) struct RateMeter {
 
 impl RateMeter {
     /// Returns the end of the last interval.
-    pub fn at(&self) -> Duration {
+    pub fn interval_end(&self) -> Duration {
         self.since.at
     }
 

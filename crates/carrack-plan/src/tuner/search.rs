@@ -38,48 +38,52 @@ impl CurveSearch<'_> {
         match self.neighbours(home) {
             // A short step says little.
             (None, None) if self.fewer_first || self.range.most < home.saturating_add(home / 2) => {
-                self.less(here).or_else(|| self.more(here))
+                self.next_below(here).or_else(|| self.next_above(here))
             }
-            (None, None) => self.more(here).or_else(|| self.less(here)),
-            (None, Some(above)) => self.less(here).or_else(|| self.inside(here, home, above.value)),
-            (Some(below), None) => self.more(here).or_else(|| self.inside(here, below.value, home)),
-            (Some(below), Some(above)) => {
-                self.inside(here, home, above.value).or_else(|| self.inside(here, below.value, home))
+            (None, None) => self.next_above(here).or_else(|| self.next_below(here)),
+            (None, Some(above)) => {
+                self.next_below(here).or_else(|| self.next_between(here, home, above.value))
             }
+            (Some(below), None) => {
+                self.next_above(here).or_else(|| self.next_between(here, below.value, home))
+            }
+            (Some(below), Some(above)) => self
+                .next_between(here, home, above.value)
+                .or_else(|| self.next_between(here, below.value, home)),
         }
     }
 
     /// Returns true if a value could bring enough more utility than the present one.
-    fn promises(&self, here: &KnobCurvePoint, value: u32) -> bool {
+    fn is_promising(&self, here: &KnobCurvePoint, value: u32) -> bool {
         utility(value, self.bound(value), here.loss) >= here.utility() + GAIN_MIN
     }
 
     /// Returns a promising value above all known ones.
-    fn more(&self, here: &KnobCurvePoint) -> Option<u32> {
+    fn next_above(&self, here: &KnobCurvePoint) -> Option<u32> {
         let home = here.value;
         let value = match self.reach {
             SearchReach::Near(step) if !self.range.doubles => home.saturating_add(part(home, step)),
             _ => home.saturating_mul(2),
         };
-        Some(self.range.clamp(value)).filter(|value| *value > home && self.promises(here, *value))
+        Some(self.range.clamp(value)).filter(|value| *value > home && self.is_promising(here, *value))
     }
 
     /// Returns a promising value below all known ones.
-    fn less(&self, here: &KnobCurvePoint) -> Option<u32> {
+    fn next_below(&self, here: &KnobCurvePoint) -> Option<u32> {
         let home = here.value;
         let value = match self.reach {
             SearchReach::Near(step) if !self.range.doubles => home.saturating_sub(part(home, step)),
             _ => home / 2,
         };
-        Some(self.range.clamp(value)).filter(|value| *value < home && self.promises(here, *value))
+        Some(self.range.clamp(value)).filter(|value| *value < home && self.is_promising(here, *value))
     }
 
     /// Returns the middle of the promising values between two known ones, under a concave curve.
-    fn inside(&self, here: &KnobCurvePoint, low: u32, high: u32) -> Option<u32> {
+    fn next_between(&self, here: &KnobCurvePoint, low: u32, high: u32) -> Option<u32> {
         if self.range.doubles || self.reach != SearchReach::Wide || high - low <= (low / GRAIN).max(1) {
             return None;
         }
-        let mut open = (low + 1..high).filter(|value| self.promises(here, *value));
+        let mut open = (low + 1..high).filter(|value| self.is_promising(here, *value));
         let first = open.next()?;
         Some(first.midpoint(open.next_back().unwrap_or(first)))
     }

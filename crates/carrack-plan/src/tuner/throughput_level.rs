@@ -50,7 +50,7 @@ impl RateMean {
     fn differs(self, other: RateMean, noise: &SampleNoise, part: f64, sure: f64) -> bool {
         let inverse_samples = 1.0 / f64::from(self.samples) + 1.0 / f64::from(other.samples);
         let mark = part.max(sure * noise.deviation() * inverse_samples.sqrt());
-        let lasting = (self.rates.lasting() / other.rates.lasting()).ln();
+        let lasting = (self.rates.sustained_rate() / other.rates.sustained_rate()).ln();
         let written = (self.rates.written / other.rates.written).ln();
         lasting.abs() > mark && written.abs() > mark && (lasting > 0.0) == (written > 0.0)
     }
@@ -70,28 +70,28 @@ impl KeptSettingsThroughput {
             let mut now = RateMean::default();
             self.latest.iter().take(window).for_each(|rates| now.add(rates));
             let is_other = now.differs(self.past, noise, MOVED, MOVED_SURE);
-            is_other.then(|| (self.past.rates.lasting(), now.rates.lasting()))
+            is_other.then(|| (self.past.rates.sustained_rate(), now.rates.sustained_rate()))
         })
     }
 
     /// Records that these settings were found to be the best.
-    pub fn settle(&mut self) {
-        self.settled = self.all();
+    pub fn record_settled_level(&mut self) {
+        self.settled = self.overall_mean();
     }
 
     /// Returns true if the level has drifted since: the curve may have changed, although the throughput is
     /// similar.
     pub fn has_drifted(&self, noise: &SampleNoise) -> bool {
-        let now = self.all();
+        let now = self.overall_mean();
         now.samples >= MEMORY && now.differs(self.settled, noise, DRIFTED, DRIFTED_SURE)
     }
 
     /// Returns bytes per second.
     pub fn mean(&self) -> f64 {
-        self.all().rates.lasting()
+        self.overall_mean().rates.sustained_rate()
     }
 
-    fn all(&self) -> RateMean {
+    fn overall_mean(&self) -> RateMean {
         let mut all = self.past;
         self.latest.iter().rev().for_each(|rates| all.add(rates));
         all
@@ -100,7 +100,7 @@ impl KeptSettingsThroughput {
     /// Starts a pause with other settings: samples before and after it are not compared as if they were in a
     /// row.
     pub fn pause(&mut self) {
-        self.past = self.all();
+        self.past = self.overall_mean();
         self.latest.clear();
     }
 

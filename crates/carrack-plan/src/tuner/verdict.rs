@@ -102,11 +102,11 @@ impl TrialComparison<'_> {
             TunerKnob::Streams => rates.sent,
             TunerKnob::Writers => rates.written,
         };
-        own > (1.0 + OUTRUNS) * rates.lasting()
+        own > (1.0 + OUTRUNS) * rates.sustained_rate()
     }
 
     /// Returns the standard error of the difference of both points' logarithms.
     fn error(&self) -> f64 {
-        (self.home.error(self.noise) + self.there.error(self.noise)).sqrt()
+        (self.home.squared_error(self.noise) + self.there.squared_error(self.noise)).sqrt()
     }
 }

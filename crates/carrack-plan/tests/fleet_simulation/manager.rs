@@ -8,7 +8,7 @@ use carrack_plan::fleet::{
     FleetMover, LEASE_RENEW_EVERY, LargeFileNumber, LeaseRenewalTime, ManagerOwnedTransfer, MoverHealth,
     MoverPairChanges, MoverPairLimits, MoverStorageMark, OrphanedMoverPairs, PairCountTuner, PartedFileRef,
     RankRules, TransferCandidate, TransferCoordinator, TransferHealthVerdict, TransferPairDemand,
-    TransferRanking, TransferTrackerEvent, WaitingTransfer, assign, intake, same_storage, shares,
+    TransferRanking, TransferTrackerEvent, WaitingTransfer, assign, same_storage, select_transfers, shares,
 };
 
 use super::server::{
@@ -144,15 +144,15 @@ fn logged(world: &mut World, process: Process, transfer: &str, entry: Entry) {
             TransferTrackerEvent::Scanned { attempt, found, is_finished: true }
         }
         Entry::ScanFailed { reason } => {
-            owned.coordinator.scan_failed(reason);
+            owned.coordinator.record_scan_failure(reason);
             return drive_soon(world, process, transfer);
         }
         Entry::Chunk { item, delivered, by, sink, files, failed } => {
             if is_news && failed > 0 {
                 manager.health.clear_doubts(transfer);
             } else if is_news {
-                manager.health.did_well(now, transfer, &by);
-                manager.health.did_well(now, transfer, &sink);
+                manager.health.record_success(now, transfer, &by);
+                manager.health.record_success(now, transfer, &sink);
             }
             let part = match item.kind {
                 ItemKind::Part { file, count, .. } => {
@@ -182,8 +182,8 @@ fn logged(world: &mut World, process: Process, transfer: &str, entry: Entry) {
         Entry::Closed { attempt } => TransferTrackerEvent::CloseSettled { attempt, failed: 0 },
         Entry::Broken(fault) => {
             if is_news {
-                owned.coordinator.note_fault(format!("{}: {}", fault.mover, fault.reason));
-                manager.health.fault(now, &fault);
+                owned.coordinator.record_fault(format!("{}: {}", fault.mover, fault.reason));
+                manager.health.record_fault(now, &fault);
             }
             return;
         }
@@ -217,7 +217,7 @@ pub fn woken(world: &mut World, process: Process, task: Task) {
             if is_own(world, process, &transfer, token)
                 && let Some(owned) = world.managers[process.index].owned.get_mut(&transfer)
             {
-                owned.coordinator.current();
+                owned.coordinator.mark_current();
                 drive_soon(world, process, &transfer);
             }
         }
@@ -239,7 +239,7 @@ pub fn answered(world: &mut World, process: Process, task: Task, reply: Option<R
                 let now_ms = now_ms(world, process);
                 let manager = &mut world.managers[process.index];
                 if let (Some(record), Some(ranks)) = (manager.records.get(&transfer), &mut manager.ranks) {
-                    ranks.began(&waiting(record), now_ms);
+                    ranks.record_start(&waiting(record), now_ms);
                 }
                 let owned = Owned {
                     coordinator: TransferCoordinator::new(now),
@@ -271,7 +271,7 @@ pub fn answered(world: &mut World, process: Process, task: Task, reply: Option<R
             if let Some(Reply::Done) = reply {
                 owned.term.confirm(sent_at);
             }
-            if matches!(reply, Some(Reply::Refused)) || !owned.term.is_sure(now) {
+            if matches!(reply, Some(Reply::Refused)) || !owned.term.is_certainly_held(now) {
                 world.managers[process.index].owned.remove(&transfer);
                 return world.tell(|| format!("{process:?} has lost {transfer}"));
             }
@@ -337,7 +337,7 @@ fn stepped(world: &mut World, process: Process, transfer: &str, reply: Option<Re
         world.managers[process.index].records.remove(transfer);
     }
     let Some(owned) = world.managers[process.index].owned.get_mut(transfer) else { return };
-    owned.coordinator.answer(now, &step, answer);
+    owned.coordinator.apply_step_result(now, &step, answer);
     if has_opened {
         open_log(world, process, transfer);
     }
@@ -378,7 +378,7 @@ fn drive(world: &mut World, process: Process, transfer: &str) {
     let lately: Vec<Registration> = world.server.lately().cloned().collect();
     let verdict = || verdict(&manager.health, now, transfer, &lately);
     let outlook = CoordinatorInputs {
-        lease_is_sure: owned.term.is_sure(now),
+        lease_is_sure: owned.term.is_certainly_held(now),
         record: manager.records.get(transfer).map(Record::view),
         verdict: &verdict,
         pairs_most: movers.iter().map(|mover| mover.pairs_max).sum::<u32>().max(1),
@@ -389,7 +389,7 @@ fn drive(world: &mut World, process: Process, transfer: &str) {
     owned.step = Some(step.clone());
     owned.wake += 1;
     let (wake, totals, waits_for) = (owned.wake, owned.coordinator.totals(), owned.waits_for.clone());
-    let attempt = owned.coordinator.counting().unwrap_or(1);
+    let attempt = owned.coordinator.counting_attempt().unwrap_or(1);
     if let CoordinatorStep::Wait(_) | CoordinatorStep::Release = step {
         owned.step = None;
     }
@@ -490,7 +490,7 @@ fn settle(world: &mut World, process: Process, transfer: String, token: u64) {
     };
     owned.is_stuck = true;
     if let Some(step) = owned.step.take() {
-        owned.coordinator.answer(now, &step, answer);
+        owned.coordinator.apply_step_result(now, &step, answer);
     }
     drive(world, process, &transfer);
 }
@@ -539,7 +539,7 @@ fn look(world: &mut World, process: Process) {
     let (now, now_ms, movers) = (world.now, now_ms(world, process), movers(world));
     let manager = &mut world.managers[process.index];
     let lately: BTreeSet<&str> = world.server.lately().map(|mover| &*mover.id).collect();
-    manager.health.keep(|id| lately.contains(id));
+    manager.health.retain_movers(|id| lately.contains(id));
     let has_pairs = |id: &String| manager.pairs.keys().any(|key| key.1 == *id);
     let owned: Vec<ManagerOwnedTransfer<'_>> = manager
         .owned
@@ -567,11 +567,12 @@ fn look(world: &mut World, process: Process) {
         .collect();
     let places = movers.iter().map(|mover| mover.pairs_max as usize).sum::<usize>() / 2;
     let ranks = manager.ranks.as_ref().expect("it has begun");
-    let take: Vec<String> = intake(ranks, now_ms, (places, manager.leases.len()), &owned, &candidates)
-        .take
-        .into_iter()
-        .map(str::to_owned)
-        .collect();
+    let take: Vec<String> =
+        select_transfers(ranks, now_ms, (places, manager.leases.len()), &owned, &candidates)
+            .take
+            .into_iter()
+            .map(str::to_owned)
+            .collect();
     for transfer in take {
         let (token, sent_at) = (world.new_token(), now);
         world.managers[process.index].acquiring.insert(transfer.clone(), token);
@@ -581,7 +582,7 @@ fn look(world: &mut World, process: Process) {
     deal(world, process, &movers);
     let manager = &mut world.managers[process.index];
     let unknown = manager.pairs.keys().filter(|key| !manager.records.contains_key(&key.1));
-    for key in manager.phantoms.look(now, unknown) {
+    for key in manager.phantoms.find_long_orphaned(now, unknown) {
         ask(world, process, Request::Read(key.1.clone()), Task::PhantomRead(key));
     }
 }
@@ -606,7 +607,7 @@ fn deal(world: &mut World, process: Process, movers: &[Registration]) {
     let able = |transfer: &str, site: usize| -> Vec<usize> {
         let is_able = |&index: &usize| {
             let mover = &movers[index];
-            !mover.is_ill && manager.health.left_out(now, transfer, &mover.id).is_none()
+            !mover.is_ill && manager.health.quarantine_of(now, transfer, &mover.id).is_none()
         };
         believed(&manager.health, transfer, movers, site).into_iter().filter(is_able).collect()
     };
@@ -615,7 +616,7 @@ fn deal(world: &mut World, process: Process, movers: &[Registration]) {
         .values()
         .filter(|record| record.is_settled && record.is_open())
         .map(|record| {
-            let owned = manager.owned.get(&record.id).filter(|owned| owned.term.is_sure(now));
+            let owned = manager.owned.get(&record.id).filter(|owned| owned.term.is_certainly_held(now));
             TransferPairDemand {
                 transfer: record.id.clone(),
                 submitted_ms: record.submitted_ms,

@@ -6,7 +6,8 @@ use std::time::Duration;
 use carrack_plan::fleet::{
     AssignedMoverPair, AvailableMovers, ChunkDeliveryState, ChunkStepResult, FailedMovers,
     HeldQueueDeliveries, MoverBlamedChunkFailure, MoverFault, MoverFaultKind, MoverPairId,
-    MoverPairReconciler, MoverReconcilerAction, QueuedChunkStep, acknowledged_after, left_for, may_be_left,
+    MoverPairReconciler, MoverReconcilerAction, QueuedChunkStep, may_leave_to_others, redelivery_delay,
+    scan_ack_delay,
 };
 
 use super::server::{ACK_WAIT, Change, Delivery, Entry, Item, ItemKind, Registration, Reply, Request, State};
@@ -182,7 +183,7 @@ pub fn told(world: &mut World, process: Process, change: Change) {
     let set = &mut world.movers[process.index].set;
     let acts = match change {
         Change::PairPut(pair) => set.put(pair),
-        Change::PairGone((_, transfer, number)) => set.gone(&(transfer, number)),
+        Change::PairGone((_, transfer, number)) => set.remove_wanted(&(transfer, number)),
         _ => return,
     };
     carry_out(world, process, acts);
@@ -309,7 +310,7 @@ fn end(world: &mut World, process: Process, id: MoverPairId) {
     // What was settled is brought to its end first.
     if mover.sessions.get(&id).is_some_and(|session| session.held.is_empty()) {
         mover.sessions.remove(&id);
-        let acts = mover.set.ended(&id);
+        let acts = mover.set.record_ended(&id);
         carry_out(world, process, acts);
     } else if mover.sessions.contains_key(&id) {
         later(world, process, REPEAT_AFTER, Task::Begin(id));
@@ -387,7 +388,7 @@ fn pulled(world: &mut World, process: Process, id: MoverPairId, number: u64, rep
     session.is_closing |= delivery.item.kind == ItemKind::Close;
     let chunk = session.next_number;
     session.next_number += 1;
-    session.deliveries.take(chunk, now);
+    session.deliveries.add(chunk, now);
     let case = ChunkDeliveryState::new(&source, &session.pair.sink, delivery.delivered);
     let (doubts, repeated_since) = (Vec::new(), None);
     let held = Held { case, delivery, began_at: now, failed: 0, deleted: 0, doubts, repeated_since };
@@ -423,7 +424,7 @@ fn drive(world: &mut World, process: Process, id: &MoverPairId, chunk: u64) {
         QueuedChunkStep::Leave(delay) => {
             world.tell(|| format!("{source} and {sink}: {transfer} {} is left to others", item.name()));
             let now = world.now;
-            let is_lost = |session: &mut Session| session.deliveries.may_be_others(chunk, now);
+            let is_lost = |session: &mut Session| session.deliveries.may_be_redelivered(chunk, now);
             if !session_of(world, process, id).is_some_and(is_lost) {
                 ask(world, process, Request::GiveBack { transfer, index, delay }, Task::Nothing);
             }
@@ -503,7 +504,7 @@ fn has_witness(world: &World, sink: &str) -> bool {
 fn drop_held(world: &mut World, process: Process, id: &MoverPairId, chunk: u64) {
     let Some(session) = session_of(world, process, id) else { return };
     session.held.remove(&chunk);
-    session.deliveries.settle(chunk);
+    session.deliveries.remove(chunk);
     let number = session.number;
     fetch(world, process, id, number);
 }
@@ -590,7 +591,7 @@ fn settled(
     session.moved_at = now;
     let Some(held) = session.held.get_mut(&chunk) else { return };
     (held.failed, held.doubts) = (failed, doubts);
-    held.case.settled();
+    held.case.record_settled();
     drive(world, process, &id, chunk);
 }
 
@@ -688,8 +689,8 @@ fn give_back(world: &mut World, process: Process, id: &MoverPairId, delay: Durat
         .collect();
     let mut indexes = Vec::new();
     for chunk in unsettled {
-        let is_own = !session.deliveries.may_be_others(chunk, now);
-        session.deliveries.settle(chunk);
+        let is_own = !session.deliveries.may_be_redelivered(chunk, now);
+        session.deliveries.remove(chunk);
         indexes.extend(session.held.remove(&chunk).filter(|_| is_own).map(|held| held.delivery.index));
     }
     for index in indexes {
@@ -719,7 +720,7 @@ fn case_answered(world: &mut World, process: Process, id: MoverPairId, chunk: u6
 fn answer(world: &mut World, process: Process, id: &MoverPairId, chunk: u64, answer: ChunkStepResult) {
     let able = able(world);
     if let Some(held) = held_of(world, process, id, chunk) {
-        held.case.answer(answer, &able);
+        held.case.apply_step_result(answer, &able);
         drive(world, process, id, chunk);
     }
 }
@@ -819,7 +820,8 @@ fn scan_answered(world: &mut World, process: Process, task: Task, reply: Option<
             let Some(Reply::Tried(tried)) = reply else {
                 return later(world, process, REPEAT_AFTER, Task::Scan(transfer));
             };
-            if may_be_left(delivery.delivered) && tried.is_for_others(&me, "", &able(world)) {
+            if may_leave_to_others(delivery.delivered) && tried.should_leave_to_others(&me, "", &able(world))
+            {
                 return leave_scan(world, process, transfer, &delivery);
             }
             let mut takes = world.random.ms(20, 500);
@@ -854,7 +856,7 @@ fn scan_answered(world: &mut World, process: Process, task: Task, reply: Option<
         },
         Task::ScanLogged(transfer, delivery) => {
             if reply.is_some() {
-                let after = acknowledged_after(delivery.delivered);
+                let after = scan_ack_delay(delivery.delivered);
                 return later(world, process, after, Task::ScanSettled(transfer, delivery));
             }
             later(world, process, REPEAT_AFTER, Task::Scan(transfer));
@@ -865,7 +867,7 @@ fn scan_answered(world: &mut World, process: Process, task: Task, reply: Option<
 }
 
 fn leave_scan(world: &mut World, process: Process, transfer: String, delivery: &Delivery) {
-    let (index, delay) = (delivery.index, left_for(delivery.delivered));
+    let (index, delay) = (delivery.index, redelivery_delay(delivery.delivered));
     ask(world, process, Request::GiveBack { transfer: transfer.clone(), index, delay }, Task::Nothing);
     later(world, process, REPEAT_AFTER, Task::Scan(transfer));
 }
@@ -891,8 +893,8 @@ fn scanned(
             return ask(world, process, request, Task::ScanPublished(transfer, delivery, attempt));
         }
     };
-    let others_may = tried.leaves(true, &able(world).sources);
-    if may_be_left(delivery.delivered) && (others_may || kind == MoverFaultKind::Refused) {
+    let others_may = tried.has_untried(true, &able(world).sources);
+    if may_leave_to_others(delivery.delivered) && (others_may || kind == MoverFaultKind::Refused) {
         let fault = fault(&transfer, &me, "", true, kind, reason);
         let request = Request::Append { transfer: transfer.clone(), entry: Entry::Broken(fault) };
         ask(world, process, request, Task::Nothing);

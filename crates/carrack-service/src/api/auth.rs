@@ -27,7 +27,7 @@ impl ApiAuth {
     }
 
     /// Returns true if callers over the network can be authenticated.
-    pub fn knows_tokens(&self) -> bool {
+    pub fn accepts_tokens(&self) -> bool {
         !self.tokens.is_empty()
     }
 
@@ -49,7 +49,7 @@ impl ApiAuth {
             unauthorized(error.to_string(), hint)
         })?;
         if let ApiPeer::Remote(stranger) = peer {
-            stranger.is_known_now();
+            stranger.mark_authenticated();
         }
         let rights = CallerRights::Token {
             read: token.scope.allows_transfers(TransferApiRight::Read),

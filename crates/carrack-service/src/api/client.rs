@@ -137,10 +137,10 @@ impl ApiClient {
             "" => "/v1/targets".to_owned(),
             name => format!("/v1/targets?fs={}", quoted(name)),
         };
-        self.ask(Method::GET, path, None, "").await
+        self.request_json(Method::GET, path, None, "").await
     }
 
-    pub(super) fn away(&self, error: impl fmt::Display) -> TransferOperationError {
+    pub(super) fn unreachable_error(&self, error: impl fmt::Display) -> TransferOperationError {
         TransferOperationError::Away(format!("{}: {error}", self.server))
     }
 
@@ -152,17 +152,17 @@ impl ApiClient {
         body: Option<Vec<u8>>,
     ) -> Result<Response<Body>, TransferOperationError> {
         let stream = tokio::time::timeout(CONNECT, self.connect()).await;
-        let stream = stream.unwrap_or_else(|_| Err(self.away("nobody answers")))?;
+        let stream = stream.unwrap_or_else(|_| Err(self.unreachable_error("nobody answers")))?;
         let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.away(error))?;
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.unreachable_error(error))?;
         // The task ends with the answer's body, or with its reader.
         tokio::spawn(connection);
         let request = self.request(method, path, body)?;
         let answer = tokio::time::timeout(ANSWER, sender.send_request(request)).await;
         match answer {
             Ok(Ok(answer)) => Ok(answer.map(Body::new)),
-            Ok(Err(error)) => Err(self.away(error)),
-            Err(_) => Err(self.away("no answer")),
+            Ok(Err(error)) => Err(self.unreachable_error(error)),
+            Err(_) => Err(self.unreachable_error("no answer")),
         }
     }
 
@@ -184,18 +184,20 @@ impl ApiClient {
         if body.is_some() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
-        request.body(body.map_or_else(Body::empty, Body::from)).map_err(|error| self.away(error))
+        request.body(body.map_or_else(Body::empty, Body::from)).map_err(|error| self.unreachable_error(error))
     }
 
     async fn connect(&self) -> Result<Box<dyn ApiStream>, TransferOperationError> {
         let (host, port, is_tls) = match &self.server {
             ServerAddress::Unix(path) => {
-                let stream = UnixStream::connect(path).await.map_err(|error| self.away(error))?;
+                let stream =
+                    UnixStream::connect(path).await.map_err(|error| self.unreachable_error(error))?;
                 return Ok(Box::new(stream));
             }
             ServerAddress::Tcp { host, port, is_tls } => (host, *port, *is_tls),
         };
-        let stream = TcpStream::connect((host.as_str(), port)).await.map_err(|error| self.away(error))?;
+        let stream =
+            TcpStream::connect((host.as_str(), port)).await.map_err(|error| self.unreachable_error(error))?;
         if !is_tls {
             let is_near = stream.peer_addr().is_ok_and(|address| address.ip().is_loopback());
             if !is_near && !self.token.is_empty() {
@@ -206,15 +208,16 @@ impl ApiClient {
             }
             return Ok(Box::new(stream));
         }
-        let config = self.tls.clone().ok_or_else(|| self.away("there is nobody to believe it by"))?;
+        let config =
+            self.tls.clone().ok_or_else(|| self.unreachable_error("there is nobody to believe it by"))?;
         let name = ServerName::try_from(host.clone())
-            .map_err(|_| self.away("this is not a name that a certificate could hold"))?;
+            .map_err(|_| self.unreachable_error("this is not a name that a certificate could hold"))?;
         let stream = TlsConnector::from(config).connect(name, stream).await;
-        Ok(Box::new(stream.map_err(|error| self.away(error))?))
+        Ok(Box::new(stream.map_err(|error| self.unreachable_error(error))?))
     }
 
     /// Sends a request, and reads the whole answer; `id` is the request's transfer.
-    async fn ask<T: DeserializeOwned>(
+    async fn request_json<T: DeserializeOwned>(
         &self,
         method: Method,
         path: String,
@@ -224,22 +227,24 @@ impl ApiClient {
         let answer = self.send(method, &path, body).await?;
         let status = answer.status();
         let body = tokio::time::timeout(ANSWER, to_bytes(answer.into_body(), ANSWER_BYTES_MAX)).await;
-        let body = body.map_err(|_| self.away("no answer"))?.map_err(|error| self.away(error))?;
+        let body = body
+            .map_err(|_| self.unreachable_error("no answer"))?
+            .map_err(|error| self.unreachable_error(error))?;
         if !status.is_success() {
             return Err(self.problem(status, &body, id));
         }
         serde_json::from_slice(&body)
-            .map_err(|error| self.away(format!("an answer that can't be read: {error}")))
+            .map_err(|error| self.unreachable_error(format!("an answer that can't be read: {error}")))
     }
 
     fn problem(&self, status: StatusCode, body: &Bytes, id: &str) -> TransferOperationError {
         match serde_json::from_slice::<ApiProblem>(body) {
             Ok(problem) => problem.into_error(id),
-            Err(_) => self.away(format!("this is no carrack: it answered {status}")),
+            Err(_) => self.unreachable_error(format!("this is no carrack: it answered {status}")),
         }
     }
 
-    async fn order_of(
+    async fn post_order(
         &self,
         id: &str,
         order: TransferControlOrder,
@@ -249,10 +254,19 @@ impl ApiClient {
             TransferControlOrder::Pause => "pause",
             TransferControlOrder::Resume => "resume",
         };
-        self.ask(Method::POST, format!("/v1/transfers/{}/{verb}", segment(id)?), None, id).await
+        self.request_json(
+            Method::POST,
+            format!("/v1/transfers/{}/{verb}", checked_path_segment(id)?),
+            None,
+            id,
+        )
+        .await
     }
 
-    fn watching(&self, id: Option<&str>) -> BoxStream<'_, Result<TransferRecord, TransferOperationError>> {
+    fn watch_stream(
+        &self,
+        id: Option<&str>,
+    ) -> BoxStream<'_, Result<TransferRecord, TransferOperationError>> {
         stream::unfold(Some(TransferWatchClient::new(self, id)), |watching| async move {
             let (said, watching) = watching?.next().await?;
             Some((said, watching))
@@ -263,7 +277,7 @@ impl ApiClient {
     /// Starts watching one transfer, or all; returns the stream of events.
     pub(super) async fn begin_watch(&self, id: Option<&str>) -> Result<Body, TransferOperationError> {
         let path = match id {
-            Some(id) => format!("/v1/transfers/{}/events", segment(id)?),
+            Some(id) => format!("/v1/transfers/{}/events", checked_path_segment(id)?),
             None => "/v1/events".to_owned(),
         };
         let answer = self.send(Method::GET, &path, None).await?;
@@ -295,7 +309,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// Returns an ID as a segment of a path.
-fn segment(id: &str) -> Result<&str, TransferOperationError> {
+fn checked_path_segment(id: &str) -> Result<&str, TransferOperationError> {
     let is_id = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric());
     if is_id { Ok(id) } else { Err(TransferOperationError::Unknown(carrack_model::escape(id.as_bytes()))) }
 }
@@ -307,16 +321,19 @@ impl TransferOperations for ApiClient {
         submission: TransferSubmission,
     ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         async move {
-            let body = serde_json::to_vec(&submission).map_err(|error| self.away(error))?;
-            self.ask(Method::POST, "/v1/transfers".to_owned(), Some(body), "").await
+            let body = serde_json::to_vec(&submission).map_err(|error| self.unreachable_error(error))?;
+            self.request_json(Method::POST, "/v1/transfers".to_owned(), Some(body), "").await
         }
         .boxed()
     }
 
     fn transfer(&self, id: &str) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         let id = id.to_owned();
-        async move { self.ask(Method::GET, format!("/v1/transfers/{}", segment(&id)?), None, &id).await }
-            .boxed()
+        async move {
+            self.request_json(Method::GET, format!("/v1/transfers/{}", checked_path_segment(&id)?), None, &id)
+                .await
+        }
+        .boxed()
     }
 
     fn transfers(
@@ -327,34 +344,35 @@ impl TransferOperations for ApiClient {
         let after = after.map(str::to_owned);
         async move {
             let id = after.as_deref().unwrap_or_default();
-            let after = if id.is_empty() { String::new() } else { format!("&after={}", segment(id)?) };
-            self.ask(Method::GET, format!("/v1/transfers?limit={limit}{after}"), None, id).await
+            let after =
+                if id.is_empty() { String::new() } else { format!("&after={}", checked_path_segment(id)?) };
+            self.request_json(Method::GET, format!("/v1/transfers?limit={limit}{after}"), None, id).await
         }
         .boxed()
     }
 
-    fn order(
+    fn issue_order(
         &self,
         _: &str,
         id: &str,
         order: TransferControlOrder,
     ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         let id = id.to_owned();
-        async move { self.order_of(&id, order).await }.boxed()
+        async move { self.post_order(&id, order).await }.boxed()
     }
 
     /// Reconnects if the server is away, for half a minute at most.
     fn watch(&self, id: &str) -> BoxStream<'_, Result<TransferRecord, TransferOperationError>> {
-        self.watching(Some(id))
+        self.watch_stream(Some(id))
     }
 
     /// As [`ApiClient::watch`]; after a reconnection earlier changes may be repeated.
     fn watch_all(&self) -> BoxStream<'_, Result<TransferRecord, TransferOperationError>> {
-        self.watching(None)
+        self.watch_stream(None)
     }
 
     fn movers(&self) -> BoxFuture<'_, Result<Vec<MoverRecord>, TransferOperationError>> {
-        self.ask(Method::GET, "/v1/movers".to_owned(), None, "").boxed()
+        self.request_json(Method::GET, "/v1/movers".to_owned(), None, "").boxed()
     }
 }
 

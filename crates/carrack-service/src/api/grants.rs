@@ -29,7 +29,7 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 pub(super) struct ApiSharing(pub Option<Arc<MachineMetaScheduler>>);
 
 impl ApiSharing {
-    fn targets(&self) -> Result<&Arc<MachineMetaScheduler>, ApiProblem> {
+    fn meta_scheduler(&self) -> Result<&Arc<MachineMetaScheduler>, ApiProblem> {
         self.0.as_ref().ok_or_else(|| {
             let hint = "give the configuration of `carrack serve` a [sharing]";
             ApiProblem::new(StatusCode::NOT_FOUND, "no storage targets are shared here", hint)
@@ -72,11 +72,11 @@ async fn grants(
     let Json(batch) = batch.map_err(|rejection| {
         ApiProblem::new(rejection.status(), rejection.body_text(), "GET /v1/openapi.json says what is wanted")
     })?;
-    Ok(Json(sharing.targets()?.answer(uid, batch).await.map_err(|refusal| of_refusal(&refusal))?))
+    Ok(Json(sharing.meta_scheduler()?.answer(uid, batch).await.map_err(|refusal| refusal_problem(&refusal))?))
 }
 
-fn of_refusal(refusal: &BatchRefusal) -> ApiProblem {
-    let may_pass = refusal.may_pass();
+fn refusal_problem(refusal: &BatchRefusal) -> ApiProblem {
+    let may_pass = refusal.is_transient();
     let status = if may_pass { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::UNPROCESSABLE_ENTITY };
     ApiProblem::new(status, refusal.to_string(), refusal.hint())
 }
@@ -102,7 +102,7 @@ async fn targets(
     let Query(TargetListQuery { fs }) = file_system.map_err(|rejection| {
         ApiProblem::new(rejection.status(), rejection.body_text(), "such as ?fs=lfs01")
     })?;
-    Ok(Json(sharing.targets()?.targets(&fs.unwrap_or_default())))
+    Ok(Json(sharing.meta_scheduler()?.targets(&fs.unwrap_or_default())))
 }
 
 /// The same as metrics for Prometheus
@@ -115,7 +115,7 @@ async fn metrics(
     Extension(caller): Extension<ApiCaller>,
 ) -> Result<Response, ApiProblem> {
     caller.check(TransferApiRight::Read)?;
-    let server = &sharing.targets()?.server;
+    let server = &sharing.meta_scheduler()?.server;
     let text = metrics::text(&server.targets(""), &server.moved_bytes());
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
 }

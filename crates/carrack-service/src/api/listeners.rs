@@ -90,7 +90,7 @@ impl std::fmt::Debug for ApiListenerKind {
 }
 
 /// For `map_err`: adds the path of a Unix socket.
-fn system(path: &Path) -> impl FnOnce(io::Error) -> ListenError {
+fn socket_error(path: &Path) -> impl FnOnce(io::Error) -> ListenError {
     move |error| ListenError::System { place: path.display().to_string(), error }
 }
 
@@ -108,15 +108,15 @@ impl ApiListener {
             Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
                 return Err(ListenError::InUse(path.to_path_buf()));
             }
-            Ok(_) => fs::remove_file(path).map_err(system(path))?,
+            Ok(_) => fs::remove_file(path).map_err(socket_error(path))?,
             Err(_) => {
                 if let Some(directory) = path.parent() {
-                    fs::create_dir_all(directory).map_err(system(path))?;
+                    fs::create_dir_all(directory).map_err(socket_error(path))?;
                 }
             }
         }
-        let listener = UnixListener::bind(path).map_err(system(path))?;
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(system(path))?;
+        let listener = UnixListener::bind(path).map_err(socket_error(path))?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(socket_error(path))?;
         Ok(ApiListener(ApiListenerKind::Unix(listener)))
     }
 
@@ -177,7 +177,7 @@ impl Listener for ApiTcpListener {
 async fn accept(listener: &TcpListener, strangers: &UnprovedConnections) -> (UnprovedApiStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => return (strangers.meet(stream, peer), peer),
+            Ok((stream, peer)) => return (strangers.register(stream, peer), peer),
             // Connections that broke before they were accepted (accept(2)).
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(_) => {
@@ -246,12 +246,12 @@ impl Connected<IncomingStream<'_, UnixListener>> for ApiPeer {
 
 impl Connected<IncomingStream<'_, ApiTcpListener>> for ApiPeer {
     fn connect_info(stream: IncomingStream<'_, ApiTcpListener>) -> ApiPeer {
-        ApiPeer::Remote(stream.io().stranger())
+        ApiPeer::Remote(stream.io().unproved_guard())
     }
 }
 
 impl Connected<IncomingStream<'_, TlsListener>> for ApiPeer {
     fn connect_info(stream: IncomingStream<'_, TlsListener>) -> ApiPeer {
-        ApiPeer::Remote(stream.io().get_ref().0.stranger())
+        ApiPeer::Remote(stream.io().get_ref().0.unproved_guard())
     }
 }

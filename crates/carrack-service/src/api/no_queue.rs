@@ -11,7 +11,7 @@ use futures_util::stream::{BoxStream, StreamExt, once};
 #[derive(Clone, Copy, Debug)]
 pub struct RefusingTransferOperations;
 
-fn refused() -> TransferOperationError {
+fn no_queue_error() -> TransferOperationError {
     TransferOperationError::Refused {
         message: "this daemon keeps no queue".to_owned(),
         hint: "its configuration has no [queue]; `carrack cp` needs none".to_owned(),
@@ -24,11 +24,11 @@ impl TransferOperations for RefusingTransferOperations {
         _: &str,
         _: TransferSubmission,
     ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
-        ready(Err(refused())).boxed()
+        ready(Err(no_queue_error())).boxed()
     }
 
     fn transfer(&self, _: &str) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
-        ready(Err(refused())).boxed()
+        ready(Err(no_queue_error())).boxed()
     }
 
     fn transfers(
@@ -39,21 +39,21 @@ impl TransferOperations for RefusingTransferOperations {
         ready(Ok(Vec::new())).boxed()
     }
 
-    fn order(
+    fn issue_order(
         &self,
         _: &str,
         _: &str,
         _: TransferControlOrder,
     ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
-        ready(Err(refused())).boxed()
+        ready(Err(no_queue_error())).boxed()
     }
 
     fn watch(&self, _: &str) -> BoxStream<'_, Result<TransferRecord, TransferOperationError>> {
-        once(ready(Err(refused()))).boxed()
+        once(ready(Err(no_queue_error()))).boxed()
     }
 
     fn watch_all(&self) -> BoxStream<'_, Result<TransferRecord, TransferOperationError>> {
-        once(ready(Err(refused()))).boxed()
+        once(ready(Err(no_queue_error()))).boxed()
     }
 
     fn movers(&self) -> BoxFuture<'_, Result<Vec<MoverRecord>, TransferOperationError>> {

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use carrack_model::plain;
+use carrack_model::text_without_errno;
 use carrack_register::transfer_operations::TransferOperationError;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -27,7 +27,12 @@ impl ApiProblem {
     /// Creates an error with the status's reason phrase as its title.
     pub(super) fn new(status: StatusCode, detail: impl Into<String>, hint: impl Into<String>) -> ApiProblem {
         let title = status.canonical_reason().unwrap_or("Error").to_owned();
-        ApiProblem { status: status.as_u16(), title, detail: plain(&detail.into()), hint: hint.into() }
+        ApiProblem {
+            status: status.as_u16(),
+            title,
+            detail: text_without_errno(&detail.into()),
+            hint: hint.into(),
+        }
     }
 
     /// Converts a command's error; `refused` is the status of a refusal.

@@ -92,7 +92,7 @@ async fn submit(
     caller.check(TransferApiRight::Modify)?;
     let Json(submission) =
         submission.map_err(|rejection| ApiProblem::new(rejection.status(), rejection.body_text(), HINT))?;
-    if let Some(name) = unknown_in(&submission) {
+    if let Some(name) = unknown_field(&submission) {
         let detail = format!("{name} is nothing that a submission has here");
         let hint = format!("leave it out: it would be ignored; {HINT}");
         return Err(ApiProblem::new(StatusCode::UNPROCESSABLE_ENTITY, detail, &hint));
@@ -111,7 +111,7 @@ async fn submit(
 
 /// Returns a field of a submission that this version does not know. Records of a later version may have such
 /// a field; for a user's request it is an error.
-fn unknown_in(submission: &serde_json::Value) -> Option<String> {
+fn unknown_field(submission: &serde_json::Value) -> Option<String> {
     let known = fields_of::<TransferSubmission>();
     submission.as_object()?.keys().find(|name| !known.contains(name)).cloned()
 }
@@ -150,8 +150,8 @@ async fn transfers(
         ApiProblem::new(rejection.status(), rejection.body_text(), "such as ?limit=20")
     })?;
     let limit = limit.unwrap_or(LISTED).min(LISTED_MAX);
-    let listed = control.transfers(limit, after.as_deref()).await.map_err(refused)?;
-    Ok(Json(listed.into_iter().map(|record| shown(record, &caller)).collect()))
+    let listed = control.transfers(limit, after.as_deref()).await.map_err(conflict_problem)?;
+    Ok(Json(listed.into_iter().map(|record| redact_for_caller(record, &caller)).collect()))
 }
 
 /// Show a transfer
@@ -167,8 +167,8 @@ async fn transfer(
     Path(id): Path<String>,
 ) -> ApiResult<TransferRecord> {
     caller.check(TransferApiRight::Read)?;
-    let record = control.transfer(&id).await.map_err(refused)?;
-    Ok(Json(shown(record, &caller)))
+    let record = control.transfer(&id).await.map_err(conflict_problem)?;
+    Ok(Json(redact_for_caller(record, &caller)))
 }
 
 /// Cancel a transfer
@@ -185,7 +185,7 @@ async fn cancel(
     Extension(caller): Extension<ApiCaller>,
     Path(id): Path<String>,
 ) -> ApiResult<TransferRecord> {
-    order(control, caller, &id, TransferControlOrder::Cancel).await
+    issue_order(control, caller, &id, TransferControlOrder::Cancel).await
 }
 
 /// Pause a transfer
@@ -200,7 +200,7 @@ async fn pause(
     Extension(caller): Extension<ApiCaller>,
     Path(id): Path<String>,
 ) -> ApiResult<TransferRecord> {
-    order(control, caller, &id, TransferControlOrder::Pause).await
+    issue_order(control, caller, &id, TransferControlOrder::Pause).await
 }
 
 /// Resume a paused transfer, or try failed entries again
@@ -215,7 +215,7 @@ async fn resume(
     Extension(caller): Extension<ApiCaller>,
     Path(id): Path<String>,
 ) -> ApiResult<TransferRecord> {
-    order(control, caller, &id, TransferControlOrder::Resume).await
+    issue_order(control, caller, &id, TransferControlOrder::Resume).await
 }
 
 /// Watch a transfer
@@ -235,8 +235,8 @@ async fn events(
 ) -> Result<Response, ApiProblem> {
     caller.check(TransferApiRight::Read)?;
     // A stream that can't begin is an answer with a status.
-    let record = control.transfer(&id).await.map_err(refused)?;
-    Ok(sse::response(control, Some(record.id), move |record| shown(record, &caller)))
+    let record = control.transfer(&id).await.map_err(conflict_problem)?;
+    Ok(sse::response(control, Some(record.id), move |record| redact_for_caller(record, &caller)))
 }
 
 /// Watch all transfers
@@ -254,8 +254,8 @@ async fn all_events(
 ) -> Result<Response, ApiProblem> {
     caller.check(TransferApiRight::Read)?;
     // A stream that can't begin is an answer with a status.
-    control.transfers(1, None).await.map_err(refused)?;
-    Ok(sse::response(control, None, move |record| shown(record, &caller)))
+    control.transfers(1, None).await.map_err(conflict_problem)?;
+    Ok(sse::response(control, None, move |record| redact_for_caller(record, &caller)))
 }
 
 /// List the movers of the fleet
@@ -270,7 +270,7 @@ async fn movers(
     Extension(caller): Extension<ApiCaller>,
 ) -> ApiResult<Vec<MoverRecord>> {
     caller.check(TransferApiRight::Read)?;
-    Ok(Json(control.movers().await.map_err(refused)?))
+    Ok(Json(control.movers().await.map_err(conflict_problem)?))
 }
 
 /// The server's health.
@@ -288,7 +288,7 @@ pub struct ApiServerHealth {
     responses((status = 200, description = "It can", body = ApiServerHealth),
               (status = "5XX", description = "It can't", body = ApiProblem, content_type = "application/problem+json")))]
 async fn health(State(control): State<SharedTransferOperations>) -> ApiResult<ApiServerHealth> {
-    control.transfers(1, None).await.map_err(refused)?;
+    control.transfers(1, None).await.map_err(conflict_problem)?;
     Ok(Json(ApiServerHealth { status: "well".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }))
 }
 
@@ -299,24 +299,24 @@ async fn description(Extension(text): Extension<Arc<str>>) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], text.to_string()).into_response()
 }
 
-async fn order(
+async fn issue_order(
     control: SharedTransferOperations,
     caller: ApiCaller,
     id: &str,
     order: TransferControlOrder,
 ) -> ApiResult<TransferRecord> {
     caller.check(TransferApiRight::Modify)?;
-    let record = control.order(&caller.user, id, order).await.map_err(refused)?;
-    Ok(Json(shown(record, &caller)))
+    let record = control.issue_order(&caller.user, id, order).await.map_err(conflict_problem)?;
+    Ok(Json(redact_for_caller(record, &caller)))
 }
 
-fn refused(error: TransferOperationError) -> ApiProblem {
+fn conflict_problem(error: TransferOperationError) -> ApiProblem {
     ApiProblem::of(error, StatusCode::CONFLICT)
 }
 
 /// Hides names: on a machine with several users, only the transfer's own user may see those of its failed
 /// entries.
-fn shown(mut record: TransferRecord, caller: &ApiCaller) -> TransferRecord {
+fn redact_for_caller(mut record: TransferRecord, caller: &ApiCaller) -> TransferRecord {
     if !caller.may_see_names(&record.user) {
         record.failures.clear();
         record.skipped.clear();

@@ -69,7 +69,7 @@ pub(super) fn router(services: ApiServices, auth: Arc<ApiAuth>) -> Router {
         .route_layer(middleware::from_fn_with_state(auth, identify))
         .merge(open)
         .merge(granting)
-        .fallback(nowhere)
+        .fallback(unknown_path)
         .method_not_allowed_fallback(no_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(Extension(Arc::<str>::from(openapi())))
@@ -91,7 +91,7 @@ async fn identify(
     }
 }
 
-async fn nowhere(uri: Uri) -> ApiProblem {
+async fn unknown_path(uri: Uri) -> ApiProblem {
     let hint = "GET /v1/openapi.json says what there is";
     ApiProblem::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", uri.path()), hint)
 }
@@ -132,7 +132,7 @@ pub async fn serve_api(
     }
     tokio::select! {
         () = end => {}
-        Some(Err(error)) = served(&mut serving) => return Err(error),
+        Some(Err(error)) = join_next_listener(&mut serving) => return Err(error),
     }
     ending.send_replace(true);
     // A watcher's request has no end of its own.
@@ -140,7 +140,7 @@ pub async fn serve_api(
     Ok(())
 }
 
-async fn served(serving: &mut tokio::task::JoinSet<io::Result<()>>) -> Option<io::Result<()>> {
+async fn join_next_listener(serving: &mut tokio::task::JoinSet<io::Result<()>>) -> Option<io::Result<()>> {
     let ended = serving.join_next().await?;
     Some(ended.unwrap_or_else(|error| Err(io::Error::other(error))))
 }

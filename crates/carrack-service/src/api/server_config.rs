@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use carrack_model::plain;
+use carrack_model::text_without_errno;
 use carrack_trust::{
     TlsConfigError, TlsServerCredentials, TokenKeysError, TokenVerifier, read_secret, server_config,
 };
@@ -112,7 +112,7 @@ impl ApiPlan {
             Some((chain, key)) => {
                 let secret = read_secret(key).map_err(|error| ApiServerConfigError::File {
                     path: key.clone(),
-                    message: plain(&error),
+                    message: text_without_errno(&error),
                 })?;
                 // A token identifies the caller, so that no client certificate is needed.
                 let trust = TlsServerCredentials {
@@ -137,6 +137,8 @@ impl ApiPlan {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ApiServerConfigError> {
-    fs::read(path)
-        .map_err(|error| ApiServerConfigError::File { path: path.to_path_buf(), message: plain(&error) })
+    fs::read(path).map_err(|error| ApiServerConfigError::File {
+        path: path.to_path_buf(),
+        message: text_without_errno(&error),
+    })
 }

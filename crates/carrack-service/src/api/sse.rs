@@ -88,17 +88,17 @@ impl SseReader {
         while let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
             let line: Vec<u8> = self.rest.drain(..=end).collect();
             let line = String::from_utf8_lossy(&line);
-            self.line(line.trim_end_matches(['\n', '\r']), &mut said);
+            self.process_line(line.trim_end_matches(['\n', '\r']), &mut said);
         }
         said
     }
 
     /// Returns the number of bytes that are held back until their line ends.
-    pub fn held(&self) -> usize {
+    pub fn buffered_bytes(&self) -> usize {
         self.rest.len() + self.data.len()
     }
 
-    fn line(&mut self, line: &str, said: &mut Vec<SseEventParts>) {
+    fn process_line(&mut self, line: &str, said: &mut Vec<SseEventParts>) {
         if line.is_empty() {
             let (name, data) = (std::mem::take(&mut self.name), std::mem::take(&mut self.data));
             if !data.is_empty() {
@@ -135,7 +135,7 @@ mod tests {
             let mut reader = SseReader::default();
             let said: Vec<SseEventParts> = text.chunks(size).flat_map(|bytes| reader.read(bytes)).collect();
             assert_eq!(said, expected, "{size}");
-            assert_eq!(reader.held(), 0);
+            assert_eq!(reader.buffered_bytes(), 0);
         }
     }
 }

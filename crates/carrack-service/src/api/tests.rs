@@ -233,12 +233,12 @@ async fn the_client_does_what_the_queue_does() {
 
     let mut watched = client.watch(&first.id);
     assert_eq!(watched.next().await.unwrap().unwrap().state, TransferState::Queued);
-    client.order("", &first.id, TransferControlOrder::Pause).await.unwrap();
+    client.issue_order("", &first.id, TransferControlOrder::Pause).await.unwrap();
     assert_eq!(watched.next().await.unwrap().unwrap().state, TransferState::Paused);
-    client.order("", &first.id, TransferControlOrder::Cancel).await.unwrap();
+    client.issue_order("", &first.id, TransferControlOrder::Cancel).await.unwrap();
     assert_eq!(watched.next().await.unwrap().unwrap().state, TransferState::Cancelled);
     assert!(watched.next().await.is_none(), "it is over");
-    let again = client.order("", &first.id, TransferControlOrder::Resume).await;
+    let again = client.issue_order("", &first.id, TransferControlOrder::Resume).await;
     assert!(matches!(again, Err(TransferOperationError::Refused { .. })), "{again:?}");
     let mut nothing = client.watch("0000");
     assert!(matches!(nothing.next().await, Some(Err(TransferOperationError::Unknown(_)))));
@@ -291,7 +291,7 @@ async fn all_transfers_are_watched_at_once() {
     let dir = tempfile::tempdir().unwrap();
     let client = served(dir.path());
     let over = client.submit("", submission("over")).await.unwrap();
-    client.order("", &over.id, TransferControlOrder::Cancel).await.unwrap();
+    client.issue_order("", &over.id, TransferControlOrder::Cancel).await.unwrap();
     let first = client.submit("", submission("first")).await.unwrap();
     let mut watched = client.watch_all();
     let mut next = async || {
@@ -303,11 +303,11 @@ async fn all_transfers_are_watched_at_once() {
     assert_eq!(next().await, (first.id.clone(), TransferState::Queued));
     let second = client.submit("", submission("second")).await.unwrap();
     assert_eq!(next().await, (second.id.clone(), TransferState::Queued));
-    client.order("", &first.id, TransferControlOrder::Pause).await.unwrap();
+    client.issue_order("", &first.id, TransferControlOrder::Pause).await.unwrap();
     assert_eq!(next().await, (first.id.clone(), TransferState::Paused));
-    client.order("", &second.id, TransferControlOrder::Cancel).await.unwrap();
+    client.issue_order("", &second.id, TransferControlOrder::Cancel).await.unwrap();
     assert_eq!(next().await, (second.id, TransferState::Cancelled));
-    client.order("", &first.id, TransferControlOrder::Resume).await.unwrap();
+    client.issue_order("", &first.id, TransferControlOrder::Resume).await.unwrap();
     assert_eq!(next().await, (first.id, TransferState::Queued), "it goes on when one is over");
 }
 
@@ -396,13 +396,13 @@ async fn a_token_says_who_asks_and_how_far_that_goes() {
         assert_eq!(reader.watch(&record.id).next().await.unwrap().unwrap(), record);
         for refused in [
             reader.submit("", submission("")).await,
-            reader.order("", &record.id, TransferControlOrder::Cancel).await,
+            reader.issue_order("", &record.id, TransferControlOrder::Cancel).await,
             stranger.transfer(&record.id).await,
             site.client(port, is_tls, "").transfer(&record.id).await,
             site.client(port, is_tls, "not.a.token").transfer(&record.id).await,
             // Another user's transfer.
             site.client(port, is_tls, &site.token("mallory", "transfers.modify"))
-                .order("", &record.id, TransferControlOrder::Cancel)
+                .issue_order("", &record.id, TransferControlOrder::Cancel)
                 .await,
         ] {
             assert!(matches!(refused, Err(TransferOperationError::Forbidden(_))), "{refused:?}");
@@ -451,7 +451,7 @@ async fn idle_connections_keep_nobody_out() {
         assert!(closed.is_ok_and(|count| count == 0));
         assert_eq!(client.transfer(&record.id).await.unwrap(), record);
         // A connection that has shown a token is not among the strangers.
-        client.order("", &record.id, TransferControlOrder::Cancel).await.unwrap();
+        client.issue_order("", &record.id, TransferControlOrder::Cancel).await.unwrap();
         assert_eq!(watching.next().await.unwrap().unwrap().state, TransferState::Cancelled);
     }
 }

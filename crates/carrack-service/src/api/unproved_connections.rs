@@ -48,15 +48,15 @@ pub(super) struct UnprovedApiStream {
 }
 
 impl UnprovedConnections {
-    fn met(&self) -> MutexGuard<'_, UnprovedConnectionTable> {
+    fn lock_table(&self) -> MutexGuard<'_, UnprovedConnectionTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a connection; beyond the limit another connection is closed for it.
-    pub fn meet(&self, stream: TcpStream, peer: SocketAddr) -> UnprovedApiStream {
+    pub fn register(&self, stream: TcpStream, peer: SocketAddr) -> UnprovedApiStream {
         let (closing, closed) = oneshot::channel();
         let place = PeerAddressPrefix::of(peer);
-        let mut met = self.met();
+        let mut met = self.lock_table();
         if met.closing.len() >= STRANGERS_MAX {
             met.close_one();
         }
@@ -70,13 +70,13 @@ impl UnprovedConnections {
 
     /// Closes the oldest connection of the largest holder, to free a descriptor.
     pub fn close_one(&self) {
-        self.met().close_one();
+        self.lock_table().close_one();
     }
 }
 
 impl UnprovedConnectionTable {
     fn close_one(&mut self) {
-        let Some((place, number)) = self.shares.first_of_largest() else { return };
+        let Some((place, number)) = self.shares.eviction_candidate() else { return };
         self.shares.remove(place, number);
         if let Some(closing) = self.closing.remove(&number) {
             // It may be closed already.
@@ -87,8 +87,8 @@ impl UnprovedConnectionTable {
 
 impl UnprovedGuard {
     /// Stops counting the connection: its client has shown a token.
-    pub fn is_known_now(&self) {
-        let mut met = self.strangers.met();
+    pub fn mark_authenticated(&self) {
+        let mut met = self.strangers.lock_table();
         met.shares.remove(self.place, self.number);
         met.closing.remove(&self.number);
     }
@@ -96,13 +96,13 @@ impl UnprovedGuard {
 
 impl Drop for UnprovedGuard {
     fn drop(&mut self) {
-        self.is_known_now();
+        self.mark_authenticated();
     }
 }
 
 impl UnprovedApiStream {
     /// Returns the connection's stranger.
-    pub fn stranger(&self) -> Arc<UnprovedGuard> {
+    pub fn unproved_guard(&self) -> Arc<UnprovedGuard> {
         Arc::clone(&self.stranger)
     }
 }

@@ -55,7 +55,7 @@ impl<'a> TransferWatchClient<'a> {
         }
         let mut tries = 0;
         loop {
-            let record = match self.event().await {
+            let record = match self.next_record().await {
                 Ok(Some(record)) => record,
                 Ok(None) => {
                     // The stream ended before the transfer: the server was lost.
@@ -84,11 +84,11 @@ impl<'a> TransferWatchClient<'a> {
 
     fn parsed<T: DeserializeOwned>(&self, data: &str) -> Result<T, TransferOperationError> {
         serde_json::from_str(data)
-            .map_err(|error| self.client.away(format!("an event that can't be read: {error}")))
+            .map_err(|error| self.client.unreachable_error(format!("an event that can't be read: {error}")))
     }
 
     /// Returns the next record; `None` at the stream's end.
-    async fn event(&mut self) -> Result<Option<TransferRecord>, TransferOperationError> {
+    async fn next_record(&mut self) -> Result<Option<TransferRecord>, TransferOperationError> {
         loop {
             while let Some((name, data)) = self.said.pop() {
                 match &*name {
@@ -118,12 +118,12 @@ impl<'a> TransferWatchClient<'a> {
                 Ok(Some(Ok(bytes))) => {
                     self.said = self.reader.read(&bytes);
                     self.said.reverse();
-                    if self.reader.held() > EVENT_BYTES_MAX {
-                        return Err(self.client.away("an event without an end"));
+                    if self.reader.buffered_bytes() > EVENT_BYTES_MAX {
+                        return Err(self.client.unreachable_error("an event without an end"));
                     }
                 }
-                Ok(Some(Err(error))) => return Err(self.client.away(error)),
-                Err(_) => return Err(self.client.away("silence")),
+                Ok(Some(Err(error))) => return Err(self.client.unreachable_error(error)),
+                Err(_) => return Err(self.client.unreachable_error("silence")),
             }
         }
     }

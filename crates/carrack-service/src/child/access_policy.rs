@@ -17,7 +17,7 @@ use carrack_engine::{
 };
 use carrack_machine::{CoreIsolationMode, MemoryLimit};
 use carrack_model::limits::{LANES_MAX, SLOT_BYTES_DEFAULT, SLOT_COUNT_MIN};
-use carrack_model::{RelPath, escape, plain};
+use carrack_model::{RelPath, escape, text_without_errno};
 use carrack_storage::{PathBase, RootDirectory};
 use carrack_trust::{ProvedIdentity, TokenScope, TokenScopeOperation, TokenVerifier};
 use carrack_wire::auth::ListenerNonce;
@@ -86,7 +86,7 @@ impl ExportAccessPolicy {
 
     /// Returns the claim of a request. A token counts for the identity in it, independent of the client's
     /// certificate.
-    fn claim(&self, token: &str) -> Result<ClientAccessRights, SessionError> {
+    fn client_rights(&self, token: &str) -> Result<ClientAccessRights, SessionError> {
         if token.is_empty() {
             let who = self.who.clone().ok_or_else(|| {
                 SessionError::refused(
@@ -96,10 +96,9 @@ impl ExportAccessPolicy {
             })?;
             return Ok(ClientAccessRights { who, scope: None, until_s: None });
         }
-        let token = self
-            .tokens
-            .verify(token, SystemTime::now())
-            .map_err(|error| SessionError::refused(plain(&error), error.hint().unwrap_or_default()))?;
+        let token = self.tokens.verify(token, SystemTime::now()).map_err(|error| {
+            SessionError::refused(text_without_errno(&error), error.hint().unwrap_or_default())
+        })?;
         let until = token.expires.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Ok(ClientAccessRights {
             who: token.identity,
@@ -110,7 +109,7 @@ impl ExportAccessPolicy {
 
     /// Checks that the paths are of one export and that a rule permits the action; returns both, and the rest
     /// of the paths.
-    fn allowed<'a>(
+    fn find_permitting_rule<'a>(
         &'a self,
         claim: &ClientAccessRights,
         request: &AccessRequest<'a>,
@@ -118,9 +117,9 @@ impl ExportAccessPolicy {
         let paths: Vec<PathInExport<'_>> = request
             .paths
             .iter()
-            .map(|path| split(path).ok_or_else(|| self.nowhere(claim)))
+            .map(|path| split(path).ok_or_else(|| self.no_export_error(claim)))
             .collect::<Result<_, _>>()?;
-        let first = paths.first().ok_or_else(|| self.nowhere(claim))?;
+        let first = paths.first().ok_or_else(|| self.no_export_error(claim))?;
         if paths.iter().any(|path| path.export != first.export) {
             return Err(SessionError::refused(
                 "the paths are of several exports",
@@ -135,7 +134,7 @@ impl ExportAccessPolicy {
             ));
         };
         if !rule.allows(request.deed) {
-            let message = format!("{} does not let you {}", export.name, in_words(request.deed));
+            let message = format!("{} does not let you {}", export.name, access_verb(request.deed));
             return Err(SessionError::refused(message, "ask the daemon's administrator for the right"));
         }
         check_scope(claim, request)?;
@@ -143,7 +142,7 @@ impl ExportAccessPolicy {
         Ok((export, rule, paths.into_iter().map(|path| path.rest).collect()))
     }
 
-    fn nowhere(&self, claim: &ClientAccessRights) -> SessionError {
+    fn no_export_error(&self, claim: &ClientAccessRights) -> SessionError {
         let open: Vec<&str> = self.config.open_to(&claim.who.name).collect();
         let hint = if open.is_empty() {
             "no export is open to you".to_owned()
@@ -156,29 +155,37 @@ impl ExportAccessPolicy {
     /// Returns the daemon's own meta-server, which sees the user that the process has become. The exchange
     /// connects with the first batch and again whenever necessary: Landlock lets a process connect to Unix
     /// sockets anywhere.
-    fn sharing(&self) -> Option<GrantExchangeHandle> {
+    fn grant_exchange(&self) -> Option<GrantExchangeHandle> {
         let socket = self.config.local()?.sharing_socket()?;
         Some(GrantExchangeHandle(Arc::new(GrantServerConnection::new(&socket))))
     }
 
-    fn tell(&self, message: &SessionProcessMessage) -> Result<(), SessionError> {
+    fn send_to_parent(&self, message: &SessionProcessMessage) -> Result<(), SessionError> {
         send(&mut self.parent.borrow_mut(), message)
             .map_err(|error| SessionError::Local { what: "asking the daemon", error })
     }
 
     /// Reports a refused request for the audit log. The refusal does not depend on it.
-    fn tell_wanted(&self, who: Option<&ProvedIdentity>, work: &AuditedWork) {
+    fn report_refused_request(&self, who: Option<&ProvedIdentity>, work: &AuditedWork) {
         let wanted = SessionProcessMessage::Wanted { who: who.cloned(), work: work.clone() };
-        if let Err(error) = self.tell(&wanted) {
+        if let Err(error) = self.send_to_parent(&wanted) {
             self.log.warn(error);
         }
     }
 
     /// Asks the parent for admission: the parent enforces the quotas.
-    fn ask(&self, claim: &ClientAccessRights, work: AuditedWork) -> Result<(ListenPoint, u64), SessionError> {
-        self.tell(&SessionProcessMessage::Ask { who: claim.who.clone(), work, until_s: claim.until_s })?;
+    fn request_admission(
+        &self,
+        claim: &ClientAccessRights,
+        work: AuditedWork,
+    ) -> Result<(ListenPoint, u64), SessionError> {
+        self.send_to_parent(&SessionProcessMessage::Ask {
+            who: claim.who.clone(),
+            work,
+            until_s: claim.until_s,
+        })?;
         let parent = &mut *self.parent.borrow_mut();
-        match receive(parent).map_err(local("asking the daemon"))? {
+        match receive(parent).map_err(local_error("asking the daemon"))? {
             SessionAdmissionAnswer::Refused { message, hint, later_ms: Some(ms) } => {
                 Err(SessionError::later(message, hint, Some(Duration::from_millis(ms))))
             }
@@ -186,7 +193,7 @@ impl ExportAccessPolicy {
                 Err(SessionError::refused(message, hint))
             }
             SessionAdmissionAnswer::Admitted { nonce, rate } => {
-                let socket = receive_descriptor(parent).map_err(local("asking the daemon"))?;
+                let socket = receive_descriptor(parent).map_err(local_error("asking the daemon"))?;
                 let nonce = ListenerNonce::new(nonce);
                 Ok((ListenPoint::Handed { socket, port: self.errand.here.port(), nonce }, rate))
             }
@@ -194,7 +201,11 @@ impl ExportAccessPolicy {
     }
 
     /// Becomes the rule's user and opens the export; once, as it can't be undone.
-    fn enter(&self, export: &ExportConfig, rule: &AccessRule) -> Result<Arc<RootDirectory>, SessionError> {
+    fn enter_export(
+        &self,
+        export: &ExportConfig,
+        rule: &AccessRule,
+    ) -> Result<Arc<RootDirectory>, SessionError> {
         let mut inside = self.inside.borrow_mut();
         if let Some(inside) = &*inside {
             return if inside.export == export.name && inside.user == rule.user {
@@ -208,11 +219,11 @@ impl ExportAccessPolicy {
             .as_deref()
             .map(SystemAccount::look_up)
             .transpose()
-            .map_err(local("looking up the account"))?;
+            .map_err(local_error("looking up the account"))?;
         if let Some(account) = &account {
-            account.become_it().map_err(local("becoming another user"))?;
+            account.apply_to_process().map_err(local_error("becoming another user"))?;
         }
-        sandbox::as_another_user().map_err(local("closing the process off"))?;
+        sandbox::restore_after_user_change().map_err(local_error("closing the process off"))?;
         let root = RootDirectory::open(&export.path).map_err(|error| {
             self.log.warn(format!("export {}: {}: {error}", export.name, export.path.display()));
             SessionError::refused(
@@ -220,15 +231,16 @@ impl ExportAccessPolicy {
                 "tell the daemon's administrator",
             )
         })?;
-        let wall = sandbox::around(&root, self.config.spill.directories.iter().map(|at| &at.directory))
-            .unwrap_or_else(|error| {
-                self.log.warn(format!("session {}: Landlock: {error}", self.errand.session));
-                "no wall beside openat2"
-            });
+        let wall =
+            sandbox::restrict_to_export(&root, self.config.spill.directories.iter().map(|at| &at.directory))
+                .unwrap_or_else(|error| {
+                    self.log.warn(format!("session {}: Landlock: {error}", self.errand.session));
+                    "no wall beside openat2"
+                });
         let user = account.as_ref().map_or("the daemon's own user", SystemAccount::name);
         self.log.detail(|| format!("session {}: as {user}; {wall}", self.errand.session));
-        let parent = self.parent.borrow().try_clone().map_err(local("watching the daemon"))?;
-        guard::watch(parent, self.abort.clone()).map_err(local("watching the daemon"))?;
+        let parent = self.parent.borrow().try_clone().map_err(local_error("watching the daemon"))?;
+        guard::start_guard_thread(parent, self.abort.clone()).map_err(local_error("watching the daemon"))?;
         let root = Arc::new(root);
         let held = Arc::clone(&root);
         *inside = Some(BoundExport { export: export.name.clone(), user: rule.user.clone(), root: held });
@@ -238,10 +250,12 @@ impl ExportAccessPolicy {
 
 impl AccessPolicy for ExportAccessPolicy {
     fn admit(&self, request: AccessRequest<'_>) -> Result<AdmittedCallerRights, SessionError> {
-        let work = work_of(&request);
-        let claim = self.claim(request.token).inspect_err(|_| self.tell_wanted(None, &work))?;
-        let allowed = self.allowed(&claim, &request);
-        let (export, rule, paths) = allowed.inspect_err(|_| self.tell_wanted(Some(&claim.who), &work))?;
+        let work = audited_work(&request);
+        let claim =
+            self.client_rights(request.token).inspect_err(|_| self.report_refused_request(None, &work))?;
+        let allowed = self.find_permitting_rule(&claim, &request);
+        let (export, rule, paths) =
+            allowed.inspect_err(|_| self.report_refused_request(Some(&claim.who), &work))?;
         if MemoryLimit::of_this_process().is_some_and(|limit| limit.free_bytes < FREE_BYTES_MIN) {
             let message = "the daemon has no memory for another session now";
             return Err(SessionError::later(
@@ -250,13 +264,13 @@ impl AccessPolicy for ExportAccessPolicy {
                 Some(Duration::from_secs(1)),
             ));
         }
-        let (door, rate) = self.ask(&claim, work)?;
-        let root = self.enter(export, rule)?;
-        let base = base_of(&claim, request.deed, export, root);
+        let (door, rate) = self.request_admission(&claim, work)?;
+        let root = self.enter_export(export, rule)?;
+        let base = path_base(&claim, request.deed, export, root);
         let slot_bytes = request.spec.map_or(SLOT_BYTES_DEFAULT as u32, |spec| spec.slot_bytes);
-        let mut settings = tempered(request.settings, &self.config, slot_bytes);
+        let mut settings = limited_settings(request.settings, &self.config, slot_bytes);
         settings.recall &= export.recall;
-        settings.sharing = self.sharing();
+        settings.sharing = self.grant_exchange();
         settings.scheduling.rate = least_rate(settings.scheduling.rate, rate);
         Ok(AdmittedCallerRights {
             base,
@@ -270,9 +284,10 @@ impl AccessPolicy for ExportAccessPolicy {
 
     /// Returns the exports with a rule for the caller; with a token, only those that it covers completely.
     fn exports(&self, request: &AccessRequest<'_>) -> Result<Option<Vec<String>>, SessionError> {
-        let work = work_of(request);
-        let claim = self.claim(request.token).inspect_err(|_| self.tell_wanted(None, &work))?;
-        self.tell_wanted(Some(&claim.who), &work);
+        let work = audited_work(request);
+        let claim =
+            self.client_rights(request.token).inspect_err(|_| self.report_refused_request(None, &work))?;
+        self.report_refused_request(Some(&claim.who), &work);
         let mut exports: Vec<String> = self.config.open_to(&claim.who.name).map(str::to_owned).collect();
         exports.retain(|name| is_in_scope(&claim, AccessKind::List, &[format!("/{name}").as_bytes()]));
         Ok(Some(exports))
@@ -284,12 +299,12 @@ fn check_scope(claim: &ClientAccessRights, request: &AccessRequest<'_>) -> Resul
     if is_in_scope(claim, request.deed, &request.paths) {
         return Ok(());
     }
-    let message = format!("the token does not let you {} there", in_words(request.deed));
+    let message = format!("the token does not let you {} there", access_verb(request.deed));
     Err(SessionError::refused(message, "ask for a token with that right for these paths"))
 }
 
 /// For `map_err`: adds the operation.
-fn local(what: &'static str) -> impl FnOnce(io::Error) -> SessionError {
+fn local_error(what: &'static str) -> impl FnOnce(io::Error) -> SessionError {
     move |error| SessionError::Local { what, error }
 }
 
@@ -310,14 +325,14 @@ fn operations_for(deed: AccessKind) -> &'static [TokenScopeOperation] {
 
 /// Returns the base of path resolution: the export, or with a token the directories of its scope. So neither
 /// a link nor any path outside of the checked ones leads out of them.
-fn base_of(
+fn path_base(
     claim: &ClientAccessRights,
     deed: AccessKind,
     export: &ExportConfig,
     root: Arc<RootDirectory>,
 ) -> PathBase {
     let Some(scope) = &claim.scope else { return PathBase::Beneath(root) };
-    let parts = scope.parts_of(export.name.as_bytes(), operations_for(deed));
+    let parts = scope.allowed_paths_beneath(export.name.as_bytes(), operations_for(deed));
     if parts.iter().any(Vec::is_empty) {
         return PathBase::Beneath(root);
     }
@@ -326,7 +341,7 @@ fn base_of(
     PathBase::scoped(&root, parts)
 }
 
-fn in_words(deed: AccessKind) -> &'static str {
+fn access_verb(deed: AccessKind) -> &'static str {
     match deed {
         AccessKind::Read | AccessKind::Verify => "read",
         AccessKind::Write => "write",
@@ -337,7 +352,7 @@ fn in_words(deed: AccessKind) -> &'static str {
 }
 
 /// Describes a request for the audit log.
-fn work_of(request: &AccessRequest<'_>) -> AuditedWork {
+fn audited_work(request: &AccessRequest<'_>) -> AuditedWork {
     let deed = match request.deed {
         AccessKind::Read => "read",
         AccessKind::Write => "write",
@@ -358,7 +373,7 @@ fn work_of(request: &AccessRequest<'_>) -> AuditedWork {
 
 /// Limits the caller's settings to those of the daemon. Each lane takes at least the smallest number of
 /// slots, so that large slots allow few lanes.
-fn tempered(wished: EndSettings, config: &DaemonConfig, slot_bytes: u32) -> EndSettings {
+fn limited_settings(wished: EndSettings, config: &DaemonConfig, slot_bytes: u32) -> EndSettings {
     let limits = &config.limits;
     let io_threads_max = limits.io_threads as usize;
     let lane_bytes = u64::from(slot_bytes) * SLOT_COUNT_MIN as u64;
@@ -377,7 +392,7 @@ fn tempered(wished: EndSettings, config: &DaemonConfig, slot_bytes: u32) -> EndS
         lanes: if wished.lanes == 0 && lanes_max == LANES_MAX { 0 } else { wished.lanes.clamp(1, lanes_max) },
         zone: CoreIsolationMode::Off,
         special_modes: false,
-        idle: Some(limits.idle()),
+        idle: Some(limits.idle_timeout()),
         ..wished
     }
 }
@@ -421,7 +436,7 @@ mod tests {
             },
             ..EndSettings::default()
         };
-        let settings = tempered(greedy.clone(), &small, 1 << 20);
+        let settings = limited_settings(greedy.clone(), &small, 1 << 20);
         assert_eq!((settings.pool_bytes, settings.io_threads, settings.lanes), (64 << 20, 4, 8));
         assert_eq!(
             (settings.ports.clone(), settings.target_sets.len(), settings.zone),
@@ -429,21 +444,28 @@ mod tests {
         );
         assert_eq!(settings.spill, small.spill.settings());
         assert!(settings.spill.may_lack && settings.spill.budget == Some(1 << 40));
-        assert_eq!(tempered(greedy.clone(), &small, 8 << 20).lanes, 2);
-        assert_eq!(tempered(greedy.clone(), &small, 64 << 20).lanes, 1);
-        let modest =
-            tempered(EndSettings { io_threads: 2, lanes: 0, ..EndSettings::default() }, &small, 1 << 20);
+        assert_eq!(limited_settings(greedy.clone(), &small, 8 << 20).lanes, 2);
+        assert_eq!(limited_settings(greedy.clone(), &small, 64 << 20).lanes, 1);
+        let modest = limited_settings(
+            EndSettings { io_threads: 2, lanes: 0, ..EndSettings::default() },
+            &small,
+            1 << 20,
+        );
         assert_eq!((modest.io_threads, modest.lanes), (2, 0));
         let roomy = config("");
-        let free = tempered(EndSettings::default(), &roomy, 1 << 20);
+        let free = limited_settings(EndSettings::default(), &roomy, 1 << 20);
         let own = EndSettings {
             special_modes: false,
-            idle: Some(roomy.limits.idle()),
+            idle: Some(roomy.limits.idle_timeout()),
             spill: roomy.spill.settings(),
             ..EndSettings::default()
         };
         assert_eq!(free, own, "nobody wishes for these");
-        assert_eq!(tempered(greedy.clone(), &roomy, 1 << 20).spill.sink, [], "no client chooses a directory");
+        assert_eq!(
+            limited_settings(greedy.clone(), &roomy, 1 << 20).spill.sink,
+            [],
+            "no client chooses a directory"
+        );
         assert_eq!(
             [(0, 0), (0, 3), (3, 0), (2, 3), (3, 2)].map(|(one, other)| least_rate(one, other)),
             [0, 3, 3, 2, 2]

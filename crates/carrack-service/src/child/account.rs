@@ -48,7 +48,7 @@ impl SystemAccount {
     /// # Errors
     /// `PermissionDenied` if this process may not change, or could change back; its rights must not be used
     /// then.
-    pub fn become_it(&self) -> io::Result<()> {
+    pub fn apply_to_process(&self) -> io::Result<()> {
         if geteuid() == self.uid && !self.uid.is_root() {
             return Ok(());
         }
@@ -63,11 +63,11 @@ impl SystemAccount {
         setgroups(&self.groups)?;
         setgid(self.gid)?;
         setuid(self.uid)?;
-        self.check()
+        self.check_privileges_dropped()
     }
 
     /// Checks that no earlier right is left.
-    fn check(&self) -> io::Result<()> {
+    fn check_privileges_dropped(&self) -> io::Result<()> {
         let (users, groups) = (getresuid()?, getresgid()?);
         let is_whole = [users.real, users.effective, users.saved].iter().all(|uid| *uid == self.uid)
             && [groups.real, groups.effective, groups.saved].iter().all(|gid| *gid == self.gid);
@@ -92,7 +92,7 @@ mod tests {
     fn nobody_becomes_root_or_nobody_at_all() {
         assert_eq!(SystemAccount::look_up("no such account").unwrap_err().kind(), io::ErrorKind::NotFound);
         let root = SystemAccount::look_up("root").unwrap();
-        assert_eq!(root.become_it().unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(root.apply_to_process().unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }
 
     #[test]
@@ -102,7 +102,7 @@ mod tests {
             return;
         }
         // The test's own thread is the second one.
-        let error = SystemAccount::look_up("nobody").unwrap().become_it().unwrap_err();
+        let error = SystemAccount::look_up("nobody").unwrap().apply_to_process().unwrap_err();
         assert!(error.to_string().contains("several threads"), "{error}");
         assert!(geteuid().is_root());
     }

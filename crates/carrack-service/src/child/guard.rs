@@ -15,14 +15,16 @@ use signal_hook::consts::SIGTERM;
 use signal_hook::low_level::pipe;
 
 /// Starts the thread. `parent` is only polled.
-pub fn watch(parent: UnixStream, abort: AbortHandle) -> io::Result<()> {
+pub fn start_guard_thread(parent: UnixStream, abort: AbortHandle) -> io::Result<()> {
     let (heard, said) = UnixStream::pair()?;
     pipe::register(SIGTERM, said)?;
-    thread::Builder::new().name("carrack-guard".into()).spawn(move || wait(&parent, heard, &abort))?;
+    thread::Builder::new()
+        .name("carrack-guard".into())
+        .spawn(move || watch_parent(&parent, heard, &abort))?;
     Ok(())
 }
 
-fn wait(parent: &UnixStream, mut heard: UnixStream, abort: &AbortHandle) {
+fn watch_parent(parent: &UnixStream, mut heard: UnixStream, abort: &AbortHandle) {
     loop {
         let mut fds = [
             PollFd::from_borrowed_fd(parent.as_fd(), PollFlags::RDHUP),
@@ -35,7 +37,7 @@ fn wait(parent: &UnixStream, mut heard: UnixStream, abort: &AbortHandle) {
         }
     }
     // The daemon may be restarting, or a time limit was reached: the client may try again.
-    abort.dismiss();
+    abort.interrupt_locally();
     // The session ends now. A living parent enforces its deadline; a dead one can't.
     let mut byte = [0; 2];
     while !matches!(heard.read(&mut byte), Ok(0) | Err(_)) {}

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carrack_engine::{AbortHandle, ControlChannel, SessionError, TransferOutcome, serve};
-use carrack_model::plain;
+use carrack_model::text_without_errno;
 use carrack_transport::{TlsChannel, TlsHandshakeError};
 use carrack_trust::{
     AuthorizedKeys, IdentityError, ProvedIdentity, handshake_hint, server_config, speaks_carrack,
@@ -62,7 +62,7 @@ enum SessionStartFailure {
     Identity(#[from] IdentityError),
 }
 
-fn system(what: &'static str) -> impl FnOnce(io::Error) -> SessionStartFailure {
+fn system_error(what: &'static str) -> impl FnOnce(io::Error) -> SessionStartFailure {
     move |error| SessionStartFailure::System { what, error }
 }
 
@@ -99,25 +99,25 @@ fn hint(error: &SessionStartFailure) -> String {
 }
 
 fn run(log: &mut DaemonLog, peer: &mut Option<std::net::SocketAddr>) -> Result<bool, SessionStartFailure> {
-    sandbox::at_start().map_err(system("closing the process off"))?;
-    let (connection, mut parent) = take_standard_streams().map_err(system("taking the connection"))?;
-    parent.set_read_timeout(Some(PARENT_TIMEOUT)).map_err(system("the parent"))?;
-    let charge: SessionProcessSetup = receive(&mut parent).map_err(system("the parent"))?;
-    let errand: SessionConnectionFacts = receive(&mut parent).map_err(system("the parent"))?;
+    sandbox::restrict_at_start().map_err(system_error("closing the process off"))?;
+    let (connection, mut parent) = take_standard_streams().map_err(system_error("taking the connection"))?;
+    parent.set_read_timeout(Some(PARENT_TIMEOUT)).map_err(system_error("the parent"))?;
+    let charge: SessionProcessSetup = receive(&mut parent).map_err(system_error("the parent"))?;
+    let errand: SessionConnectionFacts = receive(&mut parent).map_err(system_error("the parent"))?;
     *log = DaemonLog(charge.verbosity);
     *peer = Some(errand.peer);
     let config = DaemonConfig::parse(&charge.config)?;
 
     let trust = charge.material.trust(&mut Vec::new());
     let keys = trust.public_keys.clone();
-    let deadline = Instant::now() + config.limits.handshake();
+    let deadline = Instant::now() + config.limits.handshake_timeout();
     let channel = TlsChannel::server(connection, server_config(&trust)?, deadline)?;
-    let who = identity(&channel, &keys).inspect_err(|error| tell_refused(&mut parent, error))?;
-    send(&mut parent, &SessionProcessMessage::Known(who.clone())).map_err(system("the parent"))?;
+    let who = identity(&channel, &keys).inspect_err(|error| report_handshake_refusal(&mut parent, error))?;
+    send(&mut parent, &SessionProcessMessage::Known(who.clone())).map_err(system_error("the parent"))?;
 
     let token_keys = charge.material.token_keys(&config)?;
-    let abort = AbortHandle::new().map_err(system("preparing the session"))?;
-    let speaking = parent.try_clone().map_err(system("the parent"))?;
+    let abort = AbortHandle::new().map_err(system_error("preparing the session"))?;
+    let speaking = parent.try_clone().map_err(system_error("the parent"))?;
     let access_policy =
         ExportAccessPolicy::new(Arc::new(config), errand, who, token_keys, speaking, abort.clone(), *log);
     let outcome = serve(ControlChannel::Tls(Box::new(channel)), &access_policy, &abort);
@@ -140,8 +140,8 @@ fn identity(
 }
 
 /// Reports for the audit log that TLS was established, and nothing more.
-fn tell_refused(parent: &mut UnixStream, error: &SessionStartFailure) {
-    let reason = shortened(&plain(&error));
+fn report_handshake_refusal(parent: &mut UnixStream, error: &SessionStartFailure) {
+    let reason = shortened(&text_without_errno(&error));
     let report = SessionReport { ending: AuditedOutcome::Refused, reason, bytes: 0, files: 0, failed: 0 };
     // It fails only if the parent is dead.
     let _ = send(parent, &SessionProcessMessage::Known(None))
@@ -169,7 +169,11 @@ fn report(outcome: &TransferOutcome, is_admitted: bool) -> SessionReport {
     };
     SessionReport {
         ending,
-        reason: outcome.result.as_ref().err().map_or(String::new(), |error| shortened(&plain(&error))),
+        reason: outcome
+            .result
+            .as_ref()
+            .err()
+            .map_or(String::new(), |error| shortened(&text_without_errno(&error))),
         bytes: summary.bytes_done,
         files: summary.files_done,
         failed: summary.entries_failed,

@@ -24,7 +24,7 @@ const READ_ONLY: [&str; 8] = ["/usr", "/lib", "/lib64", "/opt", "/etc/ld.so.cach
 /// Restricts the process at its start. Its memory goes into no core file, and no other process of its user
 /// may read it (ptrace(2)); it does not outlive its parent, which alone keeps track of sessions; no program
 /// that it starts gets more rights than it has.
-pub fn at_start() -> io::Result<()> {
+pub fn restrict_at_start() -> io::Result<()> {
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
@@ -35,7 +35,7 @@ pub fn at_start() -> io::Result<()> {
 
 /// Restores two restrictions after the last change of the user, with which the kernel clears them (prctl(2)).
 /// From now on [`super::guard`] informs the client of the parent's end.
-pub fn as_another_user() -> io::Result<()> {
+pub fn restore_after_user_change() -> io::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     Ok(set_parent_process_death_signal(Some(Signal::TERM))?)
 }
@@ -43,7 +43,7 @@ pub fn as_another_user() -> io::Result<()> {
 /// Restricts the process to the files beneath an export and to its spill directories, even if the rest of the
 /// program is compromised: a second confinement in addition to `openat2`. Kernels without Landlock have none.
 /// Returns the result in words.
-pub fn around(
+pub fn restrict_to_export(
     export: impl AsFd,
     flash: impl Iterator<Item = impl AsRef<Path>>,
 ) -> Result<&'static str, RulesetError> {
@@ -90,7 +90,7 @@ mod tests {
             let (inside, secret) = (inside.path().to_path_buf(), secret.clone());
             let flash = flash.path().to_path_buf();
             move || {
-                let said = around(File::open(&inside).unwrap(), [&flash].into_iter()).unwrap();
+                let said = restrict_to_export(File::open(&inside).unwrap(), [&flash].into_iter()).unwrap();
                 SpillDataFile::create(&flash, 1 << 20, 1 << 16).unwrap();
                 fs::write(inside.join("a"), "a").unwrap();
                 fs::create_dir(inside.join("d")).unwrap();

@@ -21,11 +21,16 @@ pub struct ConfigError {
 impl ConfigError {
     pub(super) fn new(text: &str, error: &toml::de::Error) -> ConfigError {
         let (message, hint) = split(error.message());
-        ConfigError::at(text, error.span().map(|span| span.start), message, hint)
+        ConfigError::at_position(text, error.span().map(|span| span.start), message, hint)
     }
 
     /// Creates an error at a byte of the text, if its position is known.
-    pub(super) fn at(text: &str, start: Option<usize>, message: String, hint: String) -> ConfigError {
+    pub(super) fn at_position(
+        text: &str,
+        start: Option<usize>,
+        message: String,
+        hint: String,
+    ) -> ConfigError {
         let line = start.map(|start| text[..start.min(text.len())].matches('\n').count() + 1);
         let place = line.map_or(String::new(), |line| {
             let content = text.lines().nth(line - 1).unwrap_or_default().trim();

@@ -6,7 +6,9 @@ use carrack_engine::AccessKind;
 use carrack_model::ProtectionLevel;
 use serde::{Deserialize, Deserializer};
 
-use super::value::{absolute, optional_rate, optional_within, protection, word, wrong};
+use super::value::{
+    absolute_path, error_with_hint, nonempty_text, optional_number_in_range, optional_rate, protection,
+};
 
 /// The longest name of an export, in bytes.
 const MAX_NAME_BYTES: usize = 64;
@@ -19,10 +21,10 @@ pub struct ExportConfig {
     #[serde(deserialize_with = "name")]
     pub name: String,
     /// The directory.
-    #[serde(deserialize_with = "absolute")]
+    #[serde(deserialize_with = "absolute_path")]
     pub path: PathBuf,
     /// The lowest protection level for data.
-    #[serde(default = "private", deserialize_with = "protection")]
+    #[serde(default = "default_protection", deserialize_with = "protection")]
     pub protection: ProtectionLevel,
     /// True if clients may read files that an archive recalls first.
     #[serde(default)]
@@ -56,7 +58,7 @@ pub struct AccessRule {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AccessRuleText {
-    #[serde(deserialize_with = "word")]
+    #[serde(deserialize_with = "nonempty_text")]
     identity: String,
     #[serde(default)]
     read: bool,
@@ -65,7 +67,7 @@ struct AccessRuleText {
     #[serde(default)]
     list: bool,
     user: Option<String>,
-    #[serde(default, deserialize_with = "optional_within::<1, 4_096, _>")]
+    #[serde(default, deserialize_with = "optional_number_in_range::<1, 4_096, _>")]
     sessions: Option<u64>,
     #[serde(default, deserialize_with = "optional_rate")]
     rate: Option<u64>,
@@ -112,7 +114,7 @@ impl AccessRule {
     }
 
     /// Returns the bytes per second of one session; 0 for no limit.
-    pub fn share(&self) -> u64 {
+    pub fn session_rate(&self) -> u64 {
         match (self.rate, self.sessions) {
             (Some(rate), Some(sessions)) => (rate / sessions.max(1)).max(1),
             _ => 0,
@@ -144,7 +146,7 @@ fn matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern[p..].iter().all(|&byte| byte == b'*')
 }
 
-fn private() -> ProtectionLevel {
+fn default_protection() -> ProtectionLevel {
     ProtectionLevel::Private
 }
 
@@ -156,13 +158,13 @@ fn name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> 
     }
     let hint =
         format!("take letters, digits, '-', '_' and '.', {MAX_NAME_BYTES} at most, no '.' at the start");
-    Err(wrong(format!("{name:?} can't be an export's name"), hint))
+    Err(error_with_hint(format!("{name:?} can't be an export's name"), hint))
 }
 
 fn rules<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<AccessRule>, D::Error> {
     let rules = Vec::<AccessRule>::deserialize(deserializer)?;
     if rules.is_empty() {
-        return Err(wrong(
+        return Err(error_with_hint(
             "the export is open to nobody",
             "add a rule such as { identity = \"alice\", read = true }",
         ));

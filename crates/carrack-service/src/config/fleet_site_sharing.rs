@@ -38,7 +38,7 @@ struct MachineOnlyClassKeys {
 }
 
 fn error_at(text: &str, place: &Spanned<IgnoredAny>, message: String, hint: &str) -> ConfigError {
-    ConfigError::at(text, Some(place.span().start), message, hint.to_owned())
+    ConfigError::at_position(text, Some(place.span().start), message, hint.to_owned())
 }
 
 impl SharingConfig {
@@ -47,7 +47,7 @@ impl SharingConfig {
     /// # Errors
     /// The first error, with its line. Keys without effect at a site are errors as well: its clients ask over
     /// NATS and not at a socket, and their messages prove no user.
-    pub fn of_site(text: &str) -> Result<SharingConfig, ConfigError> {
+    pub fn parse_site_file(text: &str) -> Result<SharingConfig, ConfigError> {
         let SiteSharingFile { sharing } = parsed(text)?;
         let MachineOnlyKeys { sharing: machine } = parsed(text)?;
         if let Some(socket) = &machine.socket {
@@ -76,10 +76,10 @@ mod tests {
     fn a_site_has_classes_and_a_feed_as_a_machine_does() {
         let text = "[sharing]\nusers = 2\n[sharing.classes.urgent]\nweight = 4\n\
                     [sharing.health]\nprometheus = \"http://m:9090\"\npreset = \"ceph\"\n";
-        let site = SharingConfig::of_site(text).unwrap();
+        let site = SharingConfig::parse_site_file(text).unwrap();
         assert_eq!((site.settings().grants.users, site.settings().classes["urgent"].weight), (2, 4));
         assert_eq!(site.health.unwrap().prometheus.to_string(), "http://m:9090");
-        assert_eq!(SharingConfig::of_site("[sharing]\n").unwrap(), SharingConfig::default());
+        assert_eq!(SharingConfig::parse_site_file("[sharing]\n").unwrap(), SharingConfig::default());
     }
 
     #[test]
@@ -93,10 +93,10 @@ mod tests {
             ("[sharing.health]\nprometheus = \"m\"\n", 2, "no address"),
             ("# nothing\n", 1, "missing field `sharing`"),
         ] {
-            let error = SharingConfig::of_site(text).unwrap_err();
+            let error = SharingConfig::parse_site_file(text).unwrap_err();
             assert!(error.to_string().contains(said) && !error.hint().is_empty(), "{text}: {error}");
             assert_eq!(error.line(), Some(line), "{text}: {error}");
         }
-        assert!(SharingConfig::of_site(&"#\n".repeat(MAX_CONFIG_BYTES)).is_err());
+        assert!(SharingConfig::parse_site_file(&"#\n".repeat(MAX_CONFIG_BYTES)).is_err());
     }
 }

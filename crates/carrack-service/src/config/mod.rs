@@ -28,7 +28,7 @@ pub use limits::DaemonLimits;
 pub use queue::{DEFAULT_SOCKET, LocalServicesConfig, QueueConfig};
 pub use sharing::{DEFAULT_SHARING_SOCKET, SharingConfig};
 pub use spill::SpillConfig;
-use value::absolute;
+use value::absolute_path;
 
 /// The default port of carrack's daemons.
 pub const DEFAULT_PORT: u16 = 7512;
@@ -41,13 +41,13 @@ pub const MAX_CONFIG_BYTES: usize = 1 << 20;
 #[serde(deny_unknown_fields)]
 pub struct DaemonConfig {
     /// Addresses for control and data connections alike. Sockets from systemd take precedence.
-    #[serde(default = "everywhere", deserialize_with = "value::some_addresses")]
+    #[serde(default = "everywhere", deserialize_with = "value::nonempty_addresses")]
     pub listen: Vec<SocketAddr>,
     /// Path of the audit log; standard error by default.
-    #[serde(default, deserialize_with = "value::optional_absolute")]
+    #[serde(default, deserialize_with = "value::optional_absolute_path")]
     pub audit: Option<PathBuf>,
     /// Path of the PID file, for systems without systemd.
-    #[serde(default, deserialize_with = "value::optional_absolute")]
+    #[serde(default, deserialize_with = "value::optional_absolute_path")]
     pub pid_file: Option<PathBuf>,
     /// Time for which running sessions may continue after SIGTERM, in seconds.
     #[serde(default = "drain_seconds")]
@@ -79,19 +79,19 @@ pub struct DaemonConfig {
 #[serde(deny_unknown_fields)]
 pub struct TlsFiles {
     /// The daemon's certificate chain, without the CA.
-    #[serde(deserialize_with = "absolute")]
+    #[serde(deserialize_with = "absolute_path")]
     pub certificate: PathBuf,
     /// Its private key.
-    #[serde(deserialize_with = "absolute")]
+    #[serde(deserialize_with = "absolute_path")]
     pub key: PathBuf,
     /// CAs of clients' certificates.
-    #[serde(default, deserialize_with = "value::absolutes")]
+    #[serde(default, deserialize_with = "value::absolute_paths")]
     pub client_ca: Vec<PathBuf>,
     /// Revocation lists of these CAs.
-    #[serde(default, deserialize_with = "value::absolutes")]
+    #[serde(default, deserialize_with = "value::absolute_paths")]
     pub revoked: Vec<PathBuf>,
     /// Public keys of users, in the format of ssh's `authorized_keys`; a key's comment is its owner's name.
-    #[serde(default, deserialize_with = "value::optional_absolute")]
+    #[serde(default, deserialize_with = "value::optional_absolute_path")]
     pub public_keys: Option<PathBuf>,
 }
 
@@ -106,7 +106,7 @@ pub struct TokenIssuersConfig {
     #[serde(default, deserialize_with = "value::optional_lifetime")]
     pub max_lifetime_seconds: Option<u64>,
     /// A file with the IDs of revoked tokens, one a line.
-    #[serde(default, deserialize_with = "value::optional_absolute")]
+    #[serde(default, deserialize_with = "value::optional_absolute_path")]
     pub revoked: Option<PathBuf>,
 }
 
@@ -115,13 +115,13 @@ pub struct TokenIssuersConfig {
 #[serde(deny_unknown_fields)]
 pub struct TrustedTokenIssuer {
     /// Value of its tokens' `iss`.
-    #[serde(deserialize_with = "value::word")]
+    #[serde(deserialize_with = "value::nonempty_text")]
     pub name: String,
     /// Required value of its tokens' `aud`.
-    #[serde(deserialize_with = "value::word")]
+    #[serde(deserialize_with = "value::nonempty_text")]
     pub audience: String,
     /// Its public keys, PEM.
-    #[serde(deserialize_with = "absolute")]
+    #[serde(deserialize_with = "absolute_path")]
     pub key: PathBuf,
 }
 
@@ -203,11 +203,14 @@ fn distinct_exports<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Ex
     for (index, export) in exports.iter().enumerate() {
         if exports[..index].iter().any(|other| other.name == export.name) {
             let name = &export.name;
-            return Err(value::wrong(format!("two exports have the name {name:?}"), "rename one of them"));
+            return Err(value::error_with_hint(
+                format!("two exports have the name {name:?}"),
+                "rename one of them",
+            ));
         }
     }
     if exports.is_empty() {
-        return Err(value::wrong("there is no export", "add an [[export]] with a name and a path"));
+        return Err(value::error_with_hint("there is no export", "add an [[export]] with a name and a path"));
     }
     Ok(exports)
 }

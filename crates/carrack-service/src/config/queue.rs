@@ -9,7 +9,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 
 use super::sharing::SharingConfig;
-use super::value::{absolute, optional_absolute, within, wrong};
+use super::value::{absolute_path, error_with_hint, number_in_range, optional_absolute_path};
 use crate::queue::{QueueOrderRules, QueueSettings};
 
 /// The default socket of a queue.
@@ -24,16 +24,16 @@ const WEIGHT_MAX: f64 = 1_000.0;
 #[serde(deny_unknown_fields)]
 pub struct QueueConfig {
     /// The directory of the queue, which belongs to the daemon's user alone.
-    #[serde(deserialize_with = "absolute")]
+    #[serde(deserialize_with = "absolute_path")]
     pub directory: PathBuf,
     /// Simultaneous transfers.
-    #[serde(default = "max_running", deserialize_with = "within::<1, 64, _>")]
+    #[serde(default = "max_running", deserialize_with = "number_in_range::<1, 64, _>")]
     max_running: u64,
     /// Days for which a transfer stays in the history once it is over.
-    #[serde(default = "history_days", deserialize_with = "within::<1, 36_500, _>")]
+    #[serde(default = "history_days", deserialize_with = "number_in_range::<1, 36_500, _>")]
     history_days: u64,
     /// The queue's Unix socket.
-    #[serde(default, deserialize_with = "optional_absolute")]
+    #[serde(default, deserialize_with = "optional_absolute_path")]
     socket: Option<PathBuf>,
     /// Prefixes of the paths on sites other than `local`, in the notation of `carrack cp`: `user@host:`,
     /// `carrack://host/export`.
@@ -52,10 +52,10 @@ pub struct QueueConfig {
     #[serde(default)]
     accounts: BTreeMap<String, String>,
     /// Minutes of waiting after which a transfer rises by one class.
-    #[serde(default = "ages_minutes", deserialize_with = "within::<1, 525_600, _>")]
+    #[serde(default = "ages_minutes", deserialize_with = "number_in_range::<1, 525_600, _>")]
     ages_minutes: u64,
     /// Minutes after which past use counts half.
-    #[serde(default = "halves_minutes", deserialize_with = "within::<1, 525_600, _>")]
+    #[serde(default = "halves_minutes", deserialize_with = "number_in_range::<1, 525_600, _>")]
     halves_minutes: u64,
 }
 
@@ -67,12 +67,12 @@ impl QueueConfig {
             max_running: usize::try_from(self.max_running).unwrap_or(1),
             history: Duration::from_secs(self.history_days * 24 * 3600),
             sites: self.sites.clone(),
-            turns: self.turns(),
+            turns: self.order_rules(),
             sharing,
         }
     }
 
-    fn turns(&self) -> QueueOrderRules {
+    fn order_rules(&self) -> QueueOrderRules {
         QueueOrderRules {
             priority_max: self.priority_max,
             priorities: self.priorities.clone(),
@@ -126,7 +126,7 @@ fn checked_priority<E: Error>(number: u8) -> Result<u8, E> {
     if (least..=most).contains(&number) {
         return Ok(number);
     }
-    Err(wrong(format!("{number} is out of range"), format!("it may be {least} to {most}")))
+    Err(error_with_hint(format!("{number} is out of range"), format!("it may be {least} to {most}")))
 }
 
 fn priority<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u8, D::Error> {
@@ -142,7 +142,7 @@ fn weights<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String
     let weights = BTreeMap::<String, f64>::deserialize(deserializer)?;
     match weights.iter().find(|(_, weight)| !(WEIGHT_MIN..=WEIGHT_MAX).contains(*weight)) {
         None => Ok(weights),
-        Some((name, weight)) => Err(wrong(
+        Some((name, weight)) => Err(error_with_hint(
             format!("{weight} can't be the weight of {name}"),
             format!("it may be {WEIGHT_MIN} to {WEIGHT_MAX}; 1 is that of who is not named"),
         )),
@@ -153,13 +153,19 @@ fn sites<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, 
     let sites = BTreeMap::<String, String>::deserialize(deserializer)?;
     for (name, prefix) in &sites {
         if !is_name(name) {
-            return Err(wrong(format!("{name:?} can't name a site"), "letters, digits, '-' and '_' can"));
+            return Err(error_with_hint(
+                format!("{name:?} can't name a site"),
+                "letters, digits, '-' and '_' can",
+            ));
         }
         // An absolute path follows the prefix, so that the result can't be an option or name another host.
         let is_prefix = prefix.contains(':') || prefix.starts_with('/');
         if !is_prefix || prefix.starts_with('-') || prefix.ends_with('/') {
             let hint = "write what comes before an absolute path: \"user@host:\", \"carrack://host/export\" or \"/mount\"";
-            return Err(wrong(format!("{prefix:?} can't be where the paths of {name} begin"), hint));
+            return Err(error_with_hint(
+                format!("{prefix:?} can't be where the paths of {name} begin"),
+                hint,
+            ));
         }
     }
     Ok(sites)
@@ -177,7 +183,7 @@ pub struct LocalServicesConfig {
     #[serde(default)]
     pub sharing: Option<SharingConfig>,
     /// Path of the PID file.
-    #[serde(default, deserialize_with = "optional_absolute")]
+    #[serde(default, deserialize_with = "optional_absolute_path")]
     pub pid_file: Option<PathBuf>,
 }
 

@@ -10,7 +10,7 @@ use carrack_sharing::health::LoadMonitorSettings;
 use carrack_sharing::{DEFAULT_CLASS, SharingSettings};
 use serde::{Deserialize, Deserializer};
 
-use super::value::{optional_absolute, optional_rate, size, within, wrong};
+use super::value::{error_with_hint, number_in_range, optional_absolute_path, optional_rate, size};
 use crate::sharing::{ClassUserRules, SharingClassUsers};
 
 /// The default socket of the meta-server.
@@ -24,17 +24,17 @@ const CLASSES_MAX: usize = 64;
 #[serde(default, deny_unknown_fields)]
 pub struct SharingConfig {
     /// Transfers that use a target at a time.
-    #[serde(deserialize_with = "within::<1, 64, _>")]
+    #[serde(deserialize_with = "number_in_range::<1, 64, _>")]
     users: u64,
     /// Length of a burst while other transfers wait, in milliseconds: at least two periods of the clients'
     /// messages, at most a lease.
-    #[serde(deserialize_with = "within::<200, 2_000, _>")]
+    #[serde(deserialize_with = "number_in_range::<200, 2_000, _>")]
     burst_ms: u64,
     /// Bytes after which a burst ends, if these come first.
     #[serde(deserialize_with = "size")]
     burst_bytes: u64,
     /// The meta-server's Unix socket.
-    #[serde(deserialize_with = "optional_absolute")]
+    #[serde(deserialize_with = "optional_absolute_path")]
     socket: Option<PathBuf>,
     /// Classes by name.
     #[serde(deserialize_with = "classes")]
@@ -48,7 +48,7 @@ pub struct SharingConfig {
 #[serde(default, deny_unknown_fields)]
 struct ClassConfig {
     /// Each transfer's part of a target's time, in proportion to others'.
-    #[serde(deserialize_with = "within::<1, 1_000, _>")]
+    #[serde(deserialize_with = "number_in_range::<1, 1_000, _>")]
     weight: u64,
     /// Rate that is guaranteed to each transfer, over all targets.
     #[serde(deserialize_with = "optional_rate")]
@@ -145,22 +145,28 @@ impl ClassConfig {
 fn classes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, ClassConfig>, D::Error> {
     let classes = BTreeMap::<String, ClassConfig>::deserialize(deserializer)?;
     if classes.len() > CLASSES_MAX {
-        return Err(wrong(format!("there are {} classes", classes.len()), format!("{CLASSES_MAX} can be")));
+        return Err(error_with_hint(
+            format!("there are {} classes", classes.len()),
+            format!("{CLASSES_MAX} can be"),
+        ));
     }
     for (name, class) in &classes {
         if !is_name(name) {
-            return Err(wrong(format!("{name:?} can't name a class"), "letters, digits, '-' and '_' can"));
+            return Err(error_with_hint(
+                format!("{name:?} can't name a class"),
+                "letters, digits, '-' and '_' can",
+            ));
         }
         let lists = [&class.users, &class.groups];
         if name == DEFAULT_CLASS && lists.iter().any(|list| list.is_some()) {
             let hint =
                 format!("take users and groups out of {DEFAULT_CLASS}, or give the class another name");
-            return Err(wrong("the class of those who name none is everybody's", hint));
+            return Err(error_with_hint("the class of those who name none is everybody's", hint));
         }
         let is_named = lists.iter().any(|list| list.is_some());
         if is_named && lists.iter().all(|list| list.as_ref().is_none_or(Vec::is_empty)) {
             let hint = "name somebody, or take users and groups out: then everybody may use it";
-            return Err(wrong(format!("nobody may use the class {name}"), hint));
+            return Err(error_with_hint(format!("nobody may use the class {name}"), hint));
         }
     }
     Ok(classes)

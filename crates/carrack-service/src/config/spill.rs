@@ -5,7 +5,7 @@ use carrack_engine::{SpillDirectory, SpillSettings};
 use carrack_model::limits::SPILL_DIRECTORIES_MAX;
 use serde::{Deserialize, Deserializer};
 
-use super::value::{optional_size, wrong};
+use super::value::{error_with_hint, optional_size};
 
 /// `[spill]`: each session may use this much of each directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -30,12 +30,13 @@ fn directories<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SpillDi
     let texts = Vec::<String>::deserialize(deserializer)?;
     if !(1..=SPILL_DIRECTORIES_MAX).contains(&texts.len()) {
         let hint = format!("name 1 to {SPILL_DIRECTORIES_MAX}, or leave [spill] out");
-        return Err(wrong(format!("{} directories", texts.len()), hint));
+        return Err(error_with_hint(format!("{} directories", texts.len()), hint));
     }
     texts
         .iter()
         .map(|text| {
-            text.parse().map_err(|error| wrong(format!("{text:?}: {error}"), "write \"/nvme/spill:64GiB\""))
+            text.parse()
+                .map_err(|error| error_with_hint(format!("{text:?}: {error}"), "write \"/nvme/spill:64GiB\""))
         })
         .collect()
 }

@@ -21,7 +21,10 @@ fn a_short_one_means_what_it_says() {
     assert_eq!(config.listen, ["[::]:7512".parse().unwrap()]);
     assert_eq!(config.limits, DaemonLimits::default());
     let (export, rule) = config.rule("data", "alice").unwrap();
-    assert_eq!((export.protection, rule.share()), (carrack_model::ProtectionLevel::Private, 250_000_000));
+    assert_eq!(
+        (export.protection, rule.session_rate()),
+        (carrack_model::ProtectionLevel::Private, 250_000_000)
+    );
     use carrack_engine::AccessKind::{List, MakeDirectory, Read, Remove, Verify, Write};
     assert!([Read, Write, List, MakeDirectory, Remove, Verify].iter().all(|&deed| rule.allows(deed)));
     let (_, anybody) = config.rule("data", "bob").unwrap();

@@ -10,10 +10,10 @@ use super::signals::SignalRequest;
 use super::{DaemonMainProcess, DaemonPhase, notify};
 
 impl DaemonMainProcess {
-    pub(super) fn heed_signals(&mut self) {
-        for wish in self.signals.take() {
+    pub(super) fn handle_signals(&mut self) {
+        for wish in self.signals.take_requests() {
             match (wish, self.phase) {
-                (SignalRequest::Wait, _) => self.wait_for_sessions(),
+                (SignalRequest::Wait, _) => self.reap_sessions(),
                 (SignalRequest::Reload, DaemonPhase::Serving) => self.reload(),
                 (SignalRequest::Reload, _) => self.log.warn("not reloaded: the daemon is about to end"),
                 (SignalRequest::End, DaemonPhase::Serving) => self.drain(),
@@ -30,13 +30,13 @@ impl DaemonMainProcess {
         if let Some(queue) = &self.queue {
             queue.end();
         }
-        self.log.note(format!(
+        self.log.info(format!(
             "ending: {} sessions may go on for {} s",
             self.sessions.len(),
             drain.as_secs()
         ));
-        let waiting: Vec<u64> = self.strangers.waiting().map(|(number, _)| number).collect();
-        waiting.into_iter().for_each(|number| self.dismiss(number));
+        let waiting: Vec<u64> = self.strangers.waiting_connections().map(|(number, _)| number).collect();
+        waiting.into_iter().for_each(|number| self.close_half_open(number));
     }
 
     /// Changes to the present configuration file, if it can be served.
@@ -44,7 +44,7 @@ impl DaemonMainProcess {
         let begun = NotifyState::monotonic_usec_now().map(|now| [NotifyState::Reloading, now]);
         begun.iter().for_each(|states| notify(states));
         match self.try_reload() {
-            Ok(()) => self.log.note("reloaded"),
+            Ok(()) => self.log.info("reloaded"),
             Err(error) => self.log.warn(format!(
                 "not reloaded, the daemon goes on as it was: {error} (hint: {})",
                 error.hint()
@@ -55,24 +55,24 @@ impl DaemonMainProcess {
 
     fn try_reload(&mut self) -> Result<(), ServeError> {
         let plan = ServePlan::load(&self.path)?;
-        let charge = plan.charge(self.log.0).map_err(ServeError::system("preparing sessions"))?;
-        if !self.sockets.are_given() {
+        let charge = plan.setup_message(self.log.0).map_err(ServeError::system("preparing sessions"))?;
+        if !self.sockets.are_from_systemd() {
             let changed =
-                self.sockets.changed_to(&plan.config.listen).map_err(ServeError::system("listening"))?;
-            self.sockets.listeners().for_each(|listener| drop(self.events.forget(listener)));
-            self.sockets.change(changed);
+                self.sockets.open_missing(&plan.config.listen).map_err(ServeError::system("listening"))?;
+            self.sockets.listeners().for_each(|listener| drop(self.events.unwatch(listener)));
+            self.sockets.apply_change(changed);
             self.watch_listeners().map_err(ServeError::system("listening"))?;
         }
         plan.notices.iter().for_each(|notice| self.log.warn(notice));
         self.audit.reopen(plan.config.audit.as_deref());
         (self.plan, self.charge) = (plan, charge);
         if let Some(queue) = &self.queue {
-            queue.read_again();
+            queue.request_reload();
         }
         Ok(())
     }
 
-    pub(super) fn tell_status(&mut self) {
+    pub(super) fn notify_status(&mut self) {
         let admitted = self.sessions.values().filter(|session| session.held.is_some()).count();
         let status = match self.phase {
             DaemonPhase::Serving => format!("{admitted} sessions"),

@@ -32,13 +32,13 @@ impl DaemonMainProcess {
         for _ in 0..ACCEPTED_AT_ONCE {
             let Some(listener) = self.sockets.listeners().nth(index) else { return };
             match accept(listener) {
-                AcceptResult::Connection(stream, peer) => self.meet(stream, peer),
+                AcceptResult::Connection(stream, peer) => self.add_half_open(stream, peer),
                 AcceptResult::None => return,
                 AcceptResult::NoDescriptors => {
                     // The prefix with the most half-open connections makes room. If there is none, the new
                     // connection is closed.
                     match self.strangers.take_of_largest() {
-                        Some(closed) => self.forget(closed.peer),
+                        Some(closed) => self.uncount_address(closed.peer),
                         None => self.reserve.turn_away(listener),
                     }
                     self.log.detail(|| "no descriptors left: a connection was closed".to_owned());
@@ -55,26 +55,26 @@ impl DaemonMainProcess {
 
     /// Returns the limit of half-open connections. They must not take the descriptors that sessions need, two
     /// for each, even if the configuration allows more of them.
-    pub(super) fn strangers_max(&self) -> u64 {
+    pub(super) fn half_open_max(&self) -> u64 {
         let limits = &self.plan.config.limits;
         let needed = OWN_DESCRIPTORS + 2 * (limits.sessions + limits.handshakes);
         limits.half_open.min(self.descriptors.saturating_sub(needed).max(self.descriptors / 4))
     }
 
-    fn meet(&mut self, stream: TcpStream, peer: SocketAddr) {
+    fn add_half_open(&mut self, stream: TcpStream, peer: SocketAddr) {
         let place = PeerAddressPrefix::of(peer);
         let limits = &self.plan.config.limits;
-        if self.counts.of(place) as u64 >= limits.per_address {
+        if self.counts.count(place) as u64 >= limits.per_address {
             // A silent connection makes room for a new one, which may say something.
             match self.strangers.take_silent_of(place) {
-                Some(silent) => self.forget(silent.peer),
+                Some(silent) => self.uncount_address(silent.peer),
                 None => return self.log.detail(|| format!("{peer}: too many connections from there")),
             }
         }
-        if self.strangers.len() as u64 >= self.strangers_max()
+        if self.strangers.len() as u64 >= self.half_open_max()
             && let Some(closed) = self.strangers.take_of_largest()
         {
-            self.forget(closed.peer);
+            self.uncount_address(closed.peer);
             self.log.detail(|| format!("{}: closed, there are too many that say nothing", closed.peer));
         }
         self.counts.add(place);
@@ -87,41 +87,43 @@ impl DaemonMainProcess {
         };
         if let Err(error) = watched {
             self.log.warn(format!("{peer}: {error}"));
-            self.dismiss(number);
+            self.close_half_open(number);
         }
     }
 
     /// Closes a half-open connection. Its descriptor is closed with it, which takes it out of `epoll` too.
-    pub(super) fn dismiss(&mut self, number: u64) {
+    pub(super) fn close_half_open(&mut self, number: u64) {
         if let Some(stranger) = self.strangers.take(number) {
-            self.forget(stranger.peer);
+            self.uncount_address(stranger.peer);
         }
     }
 
     /// Takes a connection out of `epoll` before it is passed on: it would stay there although the descriptor
     /// is closed here (epoll(7)).
     fn unwatch(&self, stream: &TcpStream) {
-        if let Err(error) = self.events.forget(stream) {
+        if let Err(error) = self.events.unwatch(stream) {
             self.log.warn(format!("epoll: {error}"));
         }
     }
 
-    pub(super) fn forget(&mut self, peer: SocketAddr) {
+    pub(super) fn uncount_address(&mut self, peer: SocketAddr) {
         self.counts.remove(PeerAddressPrefix::of(peer));
     }
 
-    pub(super) fn look_at(&mut self, number: u64) {
+    pub(super) fn handle_half_open(&mut self, number: u64) {
         let Some(stranger) = self.strangers.get(number) else { return };
-        match first_bytes::look(&stranger.stream) {
+        match first_bytes::classify_connection(&stranger.stream) {
             ConnectionKind::Unknown => {}
-            ConnectionKind::Gone => self.dismiss(number),
-            ConnectionKind::Control if self.phase == DaemonPhase::Serving => self.strangers.let_wait(number),
+            ConnectionKind::Gone => self.close_half_open(number),
+            ConnectionKind::Control if self.phase == DaemonPhase::Serving => {
+                self.strangers.mark_waiting(number)
+            }
             ConnectionKind::Data(nonce) => {
                 let Some(stranger) = self.strangers.take(number) else { return };
-                self.forget(stranger.peer);
+                self.uncount_address(stranger.peer);
                 self.unwatch(&stranger.stream);
                 let session = self.sessions.values().find(|session| session.listens_as(&nonce));
-                let handed = session.map(|session| session.hand(&stranger.stream));
+                let handed = session.map(|session| session.pass_connection(&stranger.stream));
                 if !matches!(handed, Some(Ok(()))) {
                     self.log.detail(|| {
                         format!("{}: a data connection for no session that takes one", stranger.peer)
@@ -130,7 +132,7 @@ impl DaemonMainProcess {
             }
             ConnectionKind::Control | ConnectionKind::Foreign => {
                 let peer = stranger.peer;
-                self.dismiss(number);
+                self.close_half_open(number);
                 self.log.detail(|| format!("{peer}: closed, it did not begin as a carrack does"));
             }
         }
@@ -142,15 +144,15 @@ impl DaemonMainProcess {
     /// the waiting one loses its oldest. A failed handshake keeps its place for a while, so that clients
     /// which begin one handshake after the other don't take the whole processor.
     fn next_served(&mut self) -> Option<u64> {
-        self.strangers.waiting().next()?;
+        self.strangers.waiting_connections().next()?;
         let limits = &self.plan.config.limits;
         let places = limits.handshakes as usize;
         let mut taken = ConnectionEvictionOrder::default();
         let mut count = 0;
         let now = Instant::now();
-        let slow = limits.handshake() / 4;
+        let slow = limits.handshake_timeout() / 4;
         self.failed.retain(|_, failed| now.saturating_duration_since(failed.since) < slow);
-        let shaking = self.sessions.values().filter(|session| session.is_shaking());
+        let shaking = self.sessions.values().filter(|session| session.is_in_handshake());
         let shaking = shaking.map(|session| (PeerAddressPrefix::of(session.peer), session.number));
         let failed = self.failed.iter().map(|(&number, failed)| (failed.place, number));
         for (place, number) in shaking.chain(failed) {
@@ -158,19 +160,19 @@ impl DaemonMainProcess {
             count += 1;
         }
         let share = (places / 4).max(1);
-        let waiting = self.strangers.waiting().map(|(number, stranger)| {
+        let waiting = self.strangers.waiting_connections().map(|(number, stranger)| {
             let place = PeerAddressPrefix::of(stranger.peer);
-            (taken.of(place), number, place)
+            (taken.counts_of(place), number, place)
         });
         let (held, number, place) = waiting.filter(|(held, ..)| held.of_address < share).min()?;
         if count < places {
             return Some(number);
         }
-        let (largest, oldest) = taken.first_of_largest()?;
-        let (most, own) = if largest.is_near(place) {
-            (taken.of(largest).of_address, held.of_address)
+        let (largest, oldest) = taken.eviction_candidate()?;
+        let (most, own) = if largest.has_same_prefix(place) {
+            (taken.counts_of(largest).of_address, held.of_address)
         } else {
-            (taken.of(largest).of_prefix, held.of_prefix)
+            (taken.counts_of(largest).of_prefix, held.of_prefix)
         };
         if self.failed.contains_key(&oldest) {
             return (most > own + 1).then(|| self.failed.remove(&oldest)).map(|_| number);
@@ -192,7 +194,7 @@ impl DaemonMainProcess {
             let Some(stranger) = self.strangers.take(number) else { return };
             self.unwatch(&stranger.stream);
             if has_left(&stranger.stream) {
-                self.forget(stranger.peer);
+                self.uncount_address(stranger.peer);
                 continue;
             }
             let session = self.next_session;
@@ -206,10 +208,10 @@ impl DaemonMainProcess {
             match started {
                 Ok(started) => {
                     self.sessions.insert(session, started);
-                    self.attend(session);
+                    self.handle_session_messages(session);
                 }
                 Err(error) => {
-                    self.forget(stranger.peer);
+                    self.uncount_address(stranger.peer);
                     self.log.warn(format!("{}: no process for a session: {error}", stranger.peer));
                 }
             }

@@ -71,13 +71,13 @@ impl EventPoll {
     }
 
     /// Changes a watched descriptor: it is also reported when there is room to write, or no longer.
-    pub fn watch_again(&self, what: impl AsFd, source: DaemonEventSource, writes: bool) -> io::Result<()> {
+    pub fn update_watch(&self, what: impl AsFd, source: DaemonEventSource, writes: bool) -> io::Result<()> {
         let flags = if writes { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
         Ok(epoll::modify(&self.0, what, source.to_data(), flags)?)
     }
 
     /// Stops watching a descriptor.
-    pub fn forget(&self, what: impl AsFd) -> io::Result<()> {
+    pub fn unwatch(&self, what: impl AsFd) -> io::Result<()> {
         match epoll::delete(&self.0, what) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),

@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 
-use carrack_wire::auth::{ListenerNonce, NAMING_BYTES, listener_named, may_begin};
+use carrack_wire::auth::{ListenerNonce, NAMING_BYTES, may_be_data_connection, parse_listener_nonce};
 use rustix::net::{RecvFlags, recv};
 
 /// The content type of a TLS record with a handshake (RFC 8446, 5.1).
@@ -30,7 +30,7 @@ pub enum ConnectionKind {
 }
 
 /// Classifies a connection without taking bytes from its socket.
-pub fn look(stream: &TcpStream) -> ConnectionKind {
+pub fn classify_connection(stream: &TcpStream) -> ConnectionKind {
     let mut start = [0; NAMING_BYTES];
     match recv(stream, &mut start, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
         Ok((0, _)) => ConnectionKind::Gone,
@@ -47,8 +47,8 @@ pub fn look(stream: &TcpStream) -> ConnectionKind {
 pub(crate) fn kind_of(start: &[u8], there: usize) -> ConnectionKind {
     match start {
         [TLS_HANDSHAKE, ..] => kind_of_record(start, there),
-        _ if !may_begin(start) => ConnectionKind::Foreign,
-        _ => match start.first_chunk().map(listener_named) {
+        _ if !may_be_data_connection(start) => ConnectionKind::Foreign,
+        _ => match start.first_chunk().map(parse_listener_nonce) {
             None => ConnectionKind::Unknown,
             Some(Ok(nonce)) => ConnectionKind::Data(nonce),
             Some(Err(_)) => ConnectionKind::Foreign,

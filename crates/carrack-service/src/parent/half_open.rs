@@ -32,7 +32,7 @@ impl AddressCounts {
     }
 
     /// Returns the count.
-    pub fn of(&self, place: PeerAddressPrefix) -> usize {
+    pub fn count(&self, place: PeerAddressPrefix) -> usize {
         self.0.get(&place).copied().unwrap_or(0)
     }
 }
@@ -79,7 +79,7 @@ impl HalfOpenConnections {
     }
 
     /// Marks a connection as a control connection that waits for its process.
-    pub fn let_wait(&mut self, number: u64) {
+    pub fn mark_waiting(&mut self, number: u64) {
         let Some(stranger) = self.by_age.get(&number) else { return };
         let place = PeerAddressPrefix::of(stranger.peer);
         self.silent.remove(&number);
@@ -99,13 +99,13 @@ impl HalfOpenConnections {
 
     /// Removes and returns a connection of the prefix with the most.
     pub fn take_of_largest(&mut self) -> Option<HalfOpenConnection> {
-        let (_, (_, number)) = self.shares.first_of_largest()?;
+        let (_, (_, number)) = self.shares.eviction_candidate()?;
         self.take(number)
     }
 
     /// Removes and returns the oldest silent connection of an address.
     pub fn take_silent_of(&mut self, place: PeerAddressPrefix) -> Option<HalfOpenConnection> {
-        match self.shares.first_of(place)? {
+        match self.shares.smallest_key_of(place)? {
             (false, number) => self.take(number),
             (true, _) => None,
         }
@@ -124,7 +124,7 @@ impl HalfOpenConnections {
     }
 
     /// Returns the control connections, those that have waited longest first.
-    pub fn waiting(&self) -> impl Iterator<Item = (u64, &HalfOpenConnection)> {
+    pub fn waiting_connections(&self) -> impl Iterator<Item = (u64, &HalfOpenConnection)> {
         self.waiting.iter().filter_map(|&number| Some((number, self.by_age.get(&number)?)))
     }
 
@@ -160,10 +160,10 @@ mod tests {
         counts.add(here);
         counts.add(here);
         counts.remove(here);
-        assert_eq!(counts.of(here), 1);
+        assert_eq!(counts.count(here), 1);
         counts.remove(here);
         counts.remove(here);
-        assert_eq!((counts.of(here), counts.0.len()), (0, 0));
+        assert_eq!((counts.count(here), counts.0.len()), (0, 0));
     }
 
     #[test]
@@ -174,21 +174,21 @@ mod tests {
         const SECOND: Duration = Duration::from_secs(1);
         assert!(strangers.take_overdue(patience, start + SECOND * 9).is_none());
         assert_eq!(strangers.take_overdue(patience, start + SECOND * 10).unwrap().since, start);
-        assert_eq!(strangers.waiting().count(), 0);
-        strangers.let_wait(numbers[1]);
-        assert!(strangers.waiting().map(|(number, _)| number).eq([numbers[1]]));
+        assert_eq!(strangers.waiting_connections().count(), 0);
+        strangers.mark_waiting(numbers[1]);
+        assert!(strangers.waiting_connections().map(|(number, _)| number).eq([numbers[1]]));
         assert_eq!(strangers.take_overdue(patience, start + SECOND * 12).unwrap().since, start + SECOND * 2);
         assert!(strangers.take_overdue(patience, start + SECOND * 30).is_none());
         assert!(strangers.take_overdue(patience, start + SECOND * 31).is_some() && strangers.len() == 0);
-        strangers.let_wait(numbers[2]);
-        assert_eq!(strangers.waiting().count(), 0, "who is gone waits for nothing");
+        strangers.mark_waiting(numbers[2]);
+        assert_eq!(strangers.waiting_connections().count(), 0, "who is gone waits for nothing");
     }
 
     #[test]
     fn whoever_has_most_makes_room_and_what_is_silent_first() {
         let addresses = ["192.0.2.1", "198.51.100.1", "198.51.100.1", "198.51.100.1"];
         let (mut strangers, numbers) = strangers(&addresses, Instant::now());
-        strangers.let_wait(numbers[1]);
+        strangers.mark_waiting(numbers[1]);
         assert!(strangers.take_of_largest().is_some() && strangers.get(numbers[2]).is_none());
         let place = PeerAddressPrefix::of("198.51.100.1:9".parse().unwrap());
         assert!(strangers.take_silent_of(place).is_some() && strangers.get(numbers[3]).is_none());

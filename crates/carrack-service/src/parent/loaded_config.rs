@@ -117,7 +117,7 @@ impl ServePlan {
     }
 
     /// Returns the message that every session's process gets first: the configuration and its files.
-    pub(super) fn charge(&self, verbosity: LogVerbosity) -> io::Result<Arc<[u8]>> {
+    pub(super) fn setup_message(&self, verbosity: LogVerbosity) -> io::Result<Arc<[u8]>> {
         frame(&SessionProcessSetup { config: self.text.clone(), material: self.material.clone(), verbosity })
     }
 
@@ -152,7 +152,7 @@ impl ServePlan {
 }
 
 /// Returns the part for this machine's users, if the configuration has no other part.
-pub(super) fn local_alone(path: &Path) -> Result<Option<LocalServicesConfig>, ServeError> {
+pub(super) fn read_local_only_config(path: &Path) -> Result<Option<LocalServicesConfig>, ServeError> {
     let text = read(path)?;
     DaemonConfig::local_alone(&text).map_err(|error| ServeError::Config { path: path.to_path_buf(), error })
 }
@@ -168,7 +168,7 @@ fn describe_rule(rule: &AccessRule) -> String {
         line.push_str(&format!(", {sessions} sessions"));
     }
     if rule.rate.is_some() {
-        line.push_str(&format!(", {}/s for each", ByteSize(rule.share()).display().si()));
+        line.push_str(&format!(", {}/s for each", ByteSize(rule.session_rate()).display().si()));
     }
     line
 }
@@ -183,14 +183,18 @@ pub(crate) fn read(path: &Path) -> Result<String, ServeError> {
     Ok(text)
 }
 
-fn wrong(export: &ExportConfig, message: String, hint: &'static str) -> Result<(), ServeError> {
+fn export_error(export: &ExportConfig, message: String, hint: &'static str) -> Result<(), ServeError> {
     Err(ServeError::Export { export: export.name.clone(), message, hint })
 }
 
 fn check_export(export: &ExportConfig, notices: &mut Vec<String>) -> Result<(), ServeError> {
     match std::fs::metadata(&export.path) {
         Ok(metadata) if !metadata.is_dir() => {
-            return wrong(export, format!("{} is no directory", export.path.display()), "name a directory");
+            return export_error(
+                export,
+                format!("{} is no directory", export.path.display()),
+                "name a directory",
+            );
         }
         // It may be mounted later, or only be visible to the rule's user.
         Err(error) => notices.push(format!("export {}: {}: {error}", export.name, export.path.display())),
@@ -201,7 +205,7 @@ fn check_export(export: &ExportConfig, notices: &mut Vec<String>) -> Result<(), 
         match &rule.user {
             Some(user) => match User::from_name(user) {
                 Ok(Some(account)) if account.uid.is_root() => {
-                    return wrong(
+                    return export_error(
                         export,
                         format!("sessions of {} would be root's", rule.identity),
                         "name another account",
@@ -210,7 +214,7 @@ fn check_export(export: &ExportConfig, notices: &mut Vec<String>) -> Result<(), 
                 Ok(Some(account)) if !is_root && account.uid.as_raw() != geteuid().as_raw() => {
                     let message =
                         format!("sessions of {} can't become {user}: the daemon is not root", rule.identity);
-                    return wrong(
+                    return export_error(
                         export,
                         message,
                         "start it as root, or take user out: then sessions are the daemon's own user",
@@ -218,7 +222,7 @@ fn check_export(export: &ExportConfig, notices: &mut Vec<String>) -> Result<(), 
                 }
                 Ok(Some(_)) => {}
                 _ => {
-                    return wrong(
+                    return export_error(
                         export,
                         format!("there is no account {user}"),
                         "make it, or correct the name",

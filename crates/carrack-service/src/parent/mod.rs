@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use carrack_machine::raise_descriptors;
+use carrack_machine::raise_descriptor_limit;
 use carrack_transport::PeerAddressPrefix;
 use sd_notify::NotifyState;
 
@@ -54,18 +54,18 @@ const TICK: Duration = Duration::from_secs(1);
 /// [`ServeError`] if the daemon can't start.
 pub fn serve(path: &Path, verbosity: LogVerbosity) -> Result<(), ServeError> {
     let path = std::path::absolute(path).map_err(ServeError::system("finding the configuration"))?;
-    if let Some(alone) = loaded_config::local_alone(&path)? {
+    if let Some(alone) = loaded_config::read_local_only_config(&path)? {
         return Ok(serve_local(&alone, QueueProcessStopTrigger::Nothing, DaemonLog(verbosity), || {
-            loaded_config::local_alone(&path)
+            loaded_config::read_local_only_config(&path)
         })?);
     }
     let plan = ServePlan::load(&path)?;
     let mut daemon = DaemonMainProcess::new(path, plan, DaemonLog(verbosity))?;
     // A daemon whose working directory stays where it was started keeps that file system mounted.
     std::env::set_current_dir("/").map_err(ServeError::system("going to /"))?;
-    daemon.begin();
+    daemon.announce();
     daemon.run();
-    daemon.leave();
+    daemon.shut_down();
     Ok(())
 }
 
@@ -74,16 +74,16 @@ pub fn serve(path: &Path, verbosity: LogVerbosity) -> Result<(), ServeError> {
 ///
 /// # Errors
 /// [`ServeError`] if the process can't start.
-pub fn serve_local_of(path: &Path, verbosity: LogVerbosity) -> Result<(), ServeError> {
-    match local_of(path)? {
-        Some(local) => {
-            Ok(serve_local(&local, QueueProcessStopTrigger::Stdin, DaemonLog(verbosity), || local_of(path))?)
-        }
+pub fn serve_local_config_file(path: &Path, verbosity: LogVerbosity) -> Result<(), ServeError> {
+    match load_local_config(path)? {
+        Some(local) => Ok(serve_local(&local, QueueProcessStopTrigger::Stdin, DaemonLog(verbosity), || {
+            load_local_config(path)
+        })?),
         None => Ok(()),
     }
 }
 
-fn local_of(path: &Path) -> Result<Option<LocalServicesConfig>, ServeError> {
+fn load_local_config(path: &Path) -> Result<Option<LocalServicesConfig>, ServeError> {
     Ok(ServePlan::load(path)?.config.local())
 }
 
@@ -92,8 +92,8 @@ fn local_of(path: &Path) -> Result<Option<LocalServicesConfig>, ServeError> {
 ///
 /// # Errors
 /// [`ServeError`] if the daemon would not start.
-pub fn check(path: &Path) -> Result<(Vec<String>, Vec<String>), ServeError> {
-    if let Some(alone) = loaded_config::local_alone(path)? {
+pub fn check_config(path: &Path) -> Result<(Vec<String>, Vec<String>), ServeError> {
+    if let Some(alone) = loaded_config::read_local_only_config(path)? {
         return Ok((alone.describe(), Vec::new()));
     }
     let plan = ServePlan::load(path)?;
@@ -150,7 +150,7 @@ impl DaemonMainProcess {
         let audit = AuditLog::open(plan.config.audit.as_deref(), log)
             .map_err(ServeError::system("opening the audit log"))?;
         let sockets = ListenSockets::open(&plan.config.listen).map_err(ServeError::system("listening"))?;
-        let charge = plan.charge(log.0).map_err(ServeError::system("preparing sessions"))?;
+        let charge = plan.setup_message(log.0).map_err(ServeError::system("preparing sessions"))?;
         let reserve = ReserveDescriptor::new().map_err(ServeError::system("opening /dev/null"))?;
         signals
             .descriptors()
@@ -173,7 +173,7 @@ impl DaemonMainProcess {
             failed: BTreeMap::new(),
             turned_away: OverloadRetryDelays::default(),
             phase: DaemonPhase::Serving,
-            descriptors: raise_descriptors(),
+            descriptors: raise_descriptor_limit(),
             status: String::new(),
             queue: None,
         };
@@ -189,8 +189,8 @@ impl DaemonMainProcess {
     }
 
     /// Announces the daemon: in the log, in the PID file and to systemd.
-    fn begin(&mut self) {
-        let (most, wanted) = (self.strangers_max(), self.plan.config.limits.half_open);
+    fn announce(&mut self) {
+        let (most, wanted) = (self.half_open_max(), self.plan.config.limits.half_open);
         if most < wanted {
             let descriptors = self.descriptors;
             self.log.warn(format!(
@@ -200,7 +200,7 @@ impl DaemonMainProcess {
         self.plan.notices.iter().for_each(|notice| self.log.warn(notice));
         for listener in self.sockets.listeners() {
             match listener.local_addr() {
-                Ok(address) => self.log.note(format!("listening on {address}")),
+                Ok(address) => self.log.info(format!("listening on {address}")),
                 Err(error) => self.log.warn(format!("a listening socket has no address: {error}")),
             }
         }
@@ -216,16 +216,16 @@ impl DaemonMainProcess {
             }
         }
         notify(&[NotifyState::Ready]);
-        self.tell_status();
+        self.notify_status();
     }
 
-    fn leave(&mut self) {
+    fn shut_down(&mut self) {
         if let Some(path) = &self.plan.config.pid_file {
             // If the file was removed before, there is nothing left to do.
             let _ = fs::remove_file(path);
         }
         self.queue = None;
-        self.log.note("ended");
+        self.log.info("ended");
     }
 
     fn run(&mut self) {
@@ -237,15 +237,15 @@ impl DaemonMainProcess {
             };
             for source in sources {
                 match source {
-                    DaemonEventSource::Signal => self.heed_signals(),
+                    DaemonEventSource::Signal => self.handle_signals(),
                     DaemonEventSource::Listener(index) => self.accept(index as usize),
-                    DaemonEventSource::Stranger(number) => self.look_at(number),
-                    DaemonEventSource::Session(number) => self.attend(number),
+                    DaemonEventSource::Stranger(number) => self.handle_half_open(number),
+                    DaemonEventSource::Session(number) => self.handle_session_messages(number),
                 }
             }
-            self.keep_time();
+            self.enforce_deadlines();
             self.serve_waiting();
-            self.tell_status();
+            self.notify_status();
         }
     }
 }

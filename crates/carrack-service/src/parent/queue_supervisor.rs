@@ -47,13 +47,13 @@ impl QueueProcessSupervisor {
         let first = spawn(&config, log)?;
         let keeper = thread::Builder::new()
             .name("carrack-queue".into())
-            .spawn(move || keep(&keeping, &config, log, first))?;
+            .spawn(move || supervise(&keeping, &config, log, first))?;
         Ok(QueueProcessSupervisor { shared, keeper: Some(keeper) })
     }
 
     /// Tells the process to read the configuration again. A process that is being restarted reads it at its
     /// start.
-    pub fn read_again(&self) {
+    pub fn request_reload(&self) {
         let mut state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(stop_control) = &mut state.stop_control {
             // A process that has ended does not read the pipe.
@@ -92,7 +92,7 @@ fn spawn(config: &Path, log: DaemonLog) -> io::Result<Child> {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn()
 }
 
-fn keep(shared: &SupervisorShared, config: &Path, log: DaemonLog, first: Child) {
+fn supervise(shared: &SupervisorShared, config: &Path, log: DaemonLog, first: Child) {
     let mut child = Ok(first);
     loop {
         match &mut child {

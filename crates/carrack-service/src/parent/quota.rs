@@ -54,7 +54,7 @@ pub fn admit<'a>(
         Some(most) if own.filter(|held| held.export == *export).count() as u64 >= most => {
             full(format!("you have as many sessions on {export} as you may have, {most}"), later)
         }
-        _ => Ok(rule.share()),
+        _ => Ok(rule.session_rate()),
     }
 }
 

@@ -15,15 +15,15 @@ const AFTER_RESTART: Duration = Duration::from_secs(2);
 
 impl DaemonMainProcess {
     /// Reads a session's messages, answers them, and sends pending ones.
-    pub(super) fn attend(&mut self, number: u64) {
+    pub(super) fn handle_session_messages(&mut self, number: u64) {
         let Some(session) = self.sessions.get_mut(&number) else { return };
-        let heard = session.hear().and_then(|questions| {
+        let heard = session.read_messages().and_then(|questions| {
             session.flush()?;
             Ok(questions)
         });
         match heard {
             Ok(questions) => {
-                questions.into_iter().for_each(|(held, until_s)| self.decide(number, held, until_s))
+                questions.into_iter().for_each(|(held, until_s)| self.decide_admission(number, held, until_s))
             }
             // The process has ended, as SIGCHLD reports, or no longer behaves as a session.
             Err(_) => session.is_heard = false,
@@ -35,12 +35,12 @@ impl DaemonMainProcess {
         let Some(session) = self.sessions.get(&number) else { return };
         let source = DaemonEventSource::Session(number);
         let watched = if session.is_heard {
-            self.events.watch_again(&session.socket, source, session.has_unsent())
+            self.events.update_watch(&session.socket, source, session.has_unsent())
         } else {
             // A process that has closed its socket and still runs can't be watched.
-            let ended = self.events.forget(&session.socket);
+            let ended = self.events.unwatch(&session.socket);
             if let Some(session) = self.sessions.get_mut(&number) {
-                session.kill_when_mute(Instant::now());
+                session.schedule_kill(Instant::now());
             }
             ended
         };
@@ -49,7 +49,7 @@ impl DaemonMainProcess {
         }
     }
 
-    fn decide(&mut self, number: u64, held: AdmittedSession, token_until_s: Option<u64>) {
+    fn decide_admission(&mut self, number: u64, held: AdmittedSession, token_until_s: Option<u64>) {
         let others = self.sessions.iter().filter(|(other, _)| **other != number);
         let running = others.filter_map(|(_, session)| session.held.as_ref());
         let room = match self.phase {
@@ -60,9 +60,9 @@ impl DaemonMainProcess {
                 may_pass: true,
             }),
         };
-        let limit = self.plan.config.limits.session();
+        let limit = self.plan.config.limits.session_time_limit();
         let later = match self.phase {
-            DaemonPhase::Serving if room.is_err() => self.turned_away.come_again_in(Instant::now()),
+            DaemonPhase::Serving if room.is_err() => self.turned_away.next_retry_delay(Instant::now()),
             _ => AFTER_RESTART,
         };
         let Some(session) = self.sessions.get_mut(&number) else { return };
@@ -85,17 +85,17 @@ impl DaemonMainProcess {
     }
 
     /// Waits for the processes that have ended: none stays a zombie.
-    pub(super) fn wait_for_sessions(&mut self) {
+    pub(super) fn reap_sessions(&mut self) {
         let ended: Vec<_> = self
             .sessions
             .iter_mut()
-            .filter_map(|(&number, session)| Some((number, session.wait()?)))
+            .filter_map(|(&number, session)| Some((number, session.try_wait()?)))
             .collect();
         for (number, status) in ended {
             let Some(mut session) = self.sessions.remove(&number) else { continue };
-            session.hear_last_words();
+            session.drain_messages();
             if session.held.is_none() {
-                self.forget(session.peer);
+                self.uncount_address(session.peer);
             }
             let mut reason = String::new();
             match session.entry(status, &mut reason) {
@@ -110,11 +110,11 @@ impl DaemonMainProcess {
     }
 
     /// Ends all connections and sessions that are past their deadlines.
-    pub(super) fn keep_time(&mut self) {
+    pub(super) fn enforce_deadlines(&mut self) {
         let now = Instant::now();
-        let patience = self.plan.config.limits.handshake();
+        let patience = self.plan.config.limits.handshake_timeout();
         while let Some(overdue) = self.strangers.take_overdue(patience, now) {
-            self.forget(overdue.peer);
+            self.uncount_address(overdue.peer);
             self.log.detail(|| format!("{}: closed, it said too little for too long", overdue.peer));
         }
         for session in self.sessions.values_mut() {

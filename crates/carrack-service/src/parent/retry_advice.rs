@@ -21,7 +21,7 @@ pub struct OverloadRetryDelays(VecDeque<(Instant, Duration)>);
 
 impl OverloadRetryDelays {
     /// Counts one more client and returns its delay.
-    pub fn come_again_in(&mut self, now: Instant) -> Duration {
+    pub fn next_retry_delay(&mut self, now: Instant) -> Duration {
         // Clients whose delay is over have tried again, or won't.
         self.0.retain(|(at, told)| now.saturating_duration_since(*at) < *told * 2);
         if self.0.len() >= COUNTED_MAX {
@@ -42,10 +42,10 @@ mod tests {
     fn the_more_wait_the_later_each_comes_again() {
         let start = Instant::now();
         let mut away = OverloadRetryDelays::default();
-        assert_eq!(away.come_again_in(start), SHORTEST);
-        let waits: Vec<_> = (0..2_000).map(|_| away.come_again_in(start)).collect();
+        assert_eq!(away.next_retry_delay(start), SHORTEST);
+        let waits: Vec<_> = (0..2_000).map(|_| away.next_retry_delay(start)).collect();
         assert!(waits.is_sorted() && waits.last() == Some(&LONGEST));
         assert!(away.0.len() <= COUNTED_MAX, "{}", away.0.len());
-        assert_eq!(away.come_again_in(start + LONGEST * 2), SHORTEST, "nobody waits any more");
+        assert_eq!(away.next_retry_delay(start + LONGEST * 2), SHORTEST, "nobody waits any more");
     }
 }

@@ -85,8 +85,8 @@ impl ChildSession {
             .stdout(Stdio::from(OwnedFd::from(theirs)))
             .spawn()?;
         let mut outbox = UnreadSessionFrames::default();
-        outbox.bytes(charge.clone());
-        outbox.bytes(frame(&SessionConnectionFacts { session: number, peer, here })?);
+        outbox.push_bytes(charge.clone());
+        outbox.push_bytes(frame(&SessionConnectionFacts { session: number, peer, here })?);
         Ok(ChildSession {
             number,
             process,
@@ -124,23 +124,23 @@ impl ChildSession {
     ///
     /// # Errors
     /// If the bytes are no valid message; the process can't be trusted any more then.
-    pub fn hear(&mut self) -> io::Result<Vec<(AdmittedSession, Option<u64>)>> {
+    pub fn read_messages(&mut self) -> io::Result<Vec<(AdmittedSession, Option<u64>)>> {
         self.is_open = self.is_open && self.inbox.fill(&self.socket)?;
         self.is_heard &= self.is_open;
         let mut questions = Vec::new();
         while let Some(message) = self.inbox.next()? {
-            questions.extend(self.take(message));
+            questions.extend(self.handle_message(message));
         }
         Ok(questions)
     }
 
     /// Reads the last messages of a process that has ended: no more than the socket held.
-    pub fn hear_last_words(&mut self) {
+    pub fn drain_messages(&mut self) {
         // Invalid messages don't get into the log.
-        while self.is_open && self.hear().is_ok() {}
+        while self.is_open && self.read_messages().is_ok() {}
     }
 
-    fn take(&mut self, message: SessionProcessMessage) -> Option<(AdmittedSession, Option<u64>)> {
+    fn handle_message(&mut self, message: SessionProcessMessage) -> Option<(AdmittedSession, Option<u64>)> {
         match message {
             SessionProcessMessage::Known(who) => (self.who, self.is_known) = (who, true),
             SessionProcessMessage::Wanted { who, work } => {
@@ -169,8 +169,8 @@ impl ChildSession {
         let (ours, theirs) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let nonce = random()?;
-        self.outbox.bytes(frame(&SessionAdmissionAnswer::Admitted { nonce, rate })?);
-        self.outbox.descriptor(theirs);
+        self.outbox.push_bytes(frame(&SessionAdmissionAnswer::Admitted { nonce, rate })?);
+        self.outbox.push_descriptor(theirs);
         self.handing = Some((ListenerNonce::new(nonce), ours));
         (self.held, self.until) = (Some(held), until);
         self.flush()
@@ -180,7 +180,7 @@ impl ChildSession {
     pub fn refuse(&mut self, full: SessionQuotaRefusal, later: Duration) -> io::Result<()> {
         let SessionQuotaRefusal { message, hint, may_pass } = full;
         let later_ms = may_pass.then_some(later.as_millis() as u64);
-        self.outbox.bytes(frame(&SessionAdmissionAnswer::Refused {
+        self.outbox.push_bytes(frame(&SessionAdmissionAnswer::Refused {
             message,
             hint: hint.to_owned(),
             later_ms,
@@ -194,7 +194,7 @@ impl ChildSession {
     }
 
     /// Passes a data connection to the session.
-    pub fn hand(&self, connection: &TcpStream) -> io::Result<()> {
+    pub fn pass_connection(&self, connection: &TcpStream) -> io::Result<()> {
         match &self.handing {
             Some((_, socket)) => send_descriptor(socket, connection),
             None => Ok(()),
@@ -217,7 +217,7 @@ impl ChildSession {
     }
 
     /// Returns true if it is in its handshake and was not told to end.
-    pub fn is_shaking(&self) -> bool {
+    pub fn is_in_handshake(&self) -> bool {
         self.held.is_none() && self.ended.is_none()
     }
 
@@ -230,7 +230,7 @@ impl ChildSession {
     }
 
     /// Kills it after [`LAST_WORDS`] if it has not ended until then, as it has closed its end of the socket.
-    pub fn kill_when_mute(&mut self, now: Instant) {
+    pub fn schedule_kill(&mut self, now: Instant) {
         self.kill_at.get_or_insert(now + LAST_WORDS);
     }
 
@@ -243,7 +243,7 @@ impl ChildSession {
     }
 
     /// Returns the exit status of the process, if it has ended.
-    pub fn wait(&mut self) -> Option<ExitStatus> {
+    pub fn try_wait(&mut self) -> Option<ExitStatus> {
         self.process.try_wait().ok().flatten()
     }
 

@@ -40,7 +40,7 @@ impl SignalPipes {
 
     /// Returns the requests since the last call, each as often as its signal arrived; the kernel may have
     /// merged several into one.
-    pub fn take(&mut self) -> Vec<SignalRequest> {
+    pub fn take_requests(&mut self) -> Vec<SignalRequest> {
         let mut wishes = Vec::new();
         for (wish, pipe) in &mut self.0 {
             let mut bytes = [0; 64];

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 
-use carrack_transport::begin_near;
+use carrack_transport::set_near_congestion_control;
 use listenfd::ListenFd;
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -42,7 +42,7 @@ impl ListenSockets {
     }
 
     /// Returns true if systemd opened them, so that the configuration's addresses don't count.
-    pub fn are_given(&self) -> bool {
+    pub fn are_from_systemd(&self) -> bool {
         self.given
     }
 
@@ -50,7 +50,10 @@ impl ListenSockets {
     ///
     /// # Errors
     /// The first address that can't be listened on; nothing has changed then.
-    pub fn changed_to(&self, addresses: &[SocketAddr]) -> io::Result<Vec<(SocketAddr, Option<TcpListener>)>> {
+    pub fn open_missing(
+        &self,
+        addresses: &[SocketAddr],
+    ) -> io::Result<Vec<(SocketAddr, Option<TcpListener>)>> {
         let mut changed = Vec::with_capacity(addresses.len());
         for &address in addresses {
             let is_open = self.open.iter().any(|(open, _)| *open == address);
@@ -59,8 +62,8 @@ impl ListenSockets {
         Ok(changed)
     }
 
-    /// Takes the result of [`ListenSockets::changed_to`]; all other sockets are closed.
-    pub fn change(&mut self, changed: Vec<(SocketAddr, Option<TcpListener>)>) {
+    /// Takes the result of [`ListenSockets::open_missing`]; all other sockets are closed.
+    pub fn apply_change(&mut self, changed: Vec<(SocketAddr, Option<TcpListener>)>) {
         let mut before = std::mem::take(&mut self.open);
         for (address, new) in changed {
             if let Some(new) = new {
@@ -78,7 +81,7 @@ fn from_systemd() -> io::Result<Vec<(SocketAddr, TcpListener)>> {
     for index in 0..given.len() {
         let Some(listener) = given.take_tcp_listener(index)? else { continue };
         listener.set_nonblocking(true)?;
-        begin_near(&SockRef::from(&listener));
+        set_near_congestion_control(&SockRef::from(&listener));
         taken.push((listener.local_addr()?, listener));
     }
     Ok(taken)
@@ -103,7 +106,7 @@ fn try_listen(address: SocketAddr) -> io::Result<TcpListener> {
         socket.set_only_v6(false)?;
     }
     socket.bind(&address.into())?;
-    begin_near(&SockRef::from(&socket));
+    set_near_congestion_control(&SockRef::from(&socket));
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     Ok(socket.into())

@@ -79,7 +79,7 @@ impl RunningCopy {
 
     /// Passes every line of its output to `hear` until its end; then returns its exit code and the end of its
     /// messages.
-    pub fn hear(mut self, mut hear: impl FnMut(&str)) -> io::Result<(Option<i32>, String)> {
+    pub fn read_output(mut self, mut hear: impl FnMut(&str)) -> io::Result<(Option<i32>, String)> {
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -90,12 +90,12 @@ impl RunningCopy {
             hear(&String::from_utf8_lossy(&line));
         }
         let code = self.child.wait()?.code();
-        Ok((code, last_words(&mut self.stderr)))
+        Ok((code, last_messages(&mut self.stderr)))
     }
 }
 
 /// Returns the messages in one line, for the reason of a record.
-fn last_words(file: &mut File) -> String {
+fn last_messages(file: &mut File) -> String {
     let mut bytes = Vec::new();
     let len = file.metadata().map_or(0, |metadata| metadata.len());
     // Without them the exit code alone tells the end.

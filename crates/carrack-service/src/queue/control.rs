@@ -22,7 +22,7 @@ const WATCHED_MAX: usize = 1_000;
 
 impl LocalQueue {
     /// Runs a request on a blocking thread: SQLite waits for the disk, and the threads of the API must not.
-    fn ask<T: Send + 'static>(
+    fn run_blocking<T: Send + 'static>(
         &self,
         asking: impl FnOnce(&QueueShared) -> Result<T, TransferOperationError> + Send + 'static,
     ) -> BoxFuture<'static, Result<T, TransferOperationError>> {
@@ -41,12 +41,12 @@ impl TransferOperations for LocalQueue {
         submission: TransferSubmission,
     ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         let user = user.to_owned();
-        self.ask(move |inner| inner.submit(&user, submission))
+        self.run_blocking(move |inner| inner.submit(&user, submission))
     }
 
     fn transfer(&self, id: &str) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         let id = id.to_owned();
-        self.ask(move |inner| inner.transfer(&id))
+        self.run_blocking(move |inner| inner.transfer(&id))
     }
 
     fn transfers(
@@ -55,17 +55,17 @@ impl TransferOperations for LocalQueue {
         after: Option<&str>,
     ) -> BoxFuture<'_, Result<Vec<TransferRecord>, TransferOperationError>> {
         let after = after.map(str::to_owned);
-        self.ask(move |inner| inner.transfers(limit, after.as_deref()))
+        self.run_blocking(move |inner| inner.transfers(limit, after.as_deref()))
     }
 
-    fn order(
+    fn issue_order(
         &self,
         user: &str,
         id: &str,
         order: TransferControlOrder,
     ) -> BoxFuture<'_, Result<TransferRecord, TransferOperationError>> {
         let (user, id) = (user.to_owned(), id.to_owned());
-        self.ask(move |inner| inner.order(&user, &id, order))
+        self.run_blocking(move |inner| inner.issue_order(&user, &id, order))
     }
 
     fn watch(&self, id: &str) -> BoxStream<'_, Result<TransferRecord, TransferOperationError>> {
@@ -133,14 +133,14 @@ impl QueueWatchAll {
             }
             self.changes.mark_unchanged();
             match self.queue.transfers(WATCHED_MAX, None).await {
-                Ok(records) => self.compare(records),
+                Ok(records) => self.collect_changes(records),
                 Err(error) => return Some(Err(error)),
             }
         }
     }
 
     /// Collects the changed records, the oldest first, as they were submitted.
-    fn compare(&mut self, records: Vec<TransferRecord>) {
+    fn collect_changes(&mut self, records: Vec<TransferRecord>) {
         let changed = records.iter().rev().filter(|record| match &self.last {
             Some(last) => last.get(&record.id) != Some(*record),
             None => !record.state.is_over(),

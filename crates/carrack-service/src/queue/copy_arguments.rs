@@ -37,21 +37,21 @@ pub fn arguments(
     let options = &submission.options;
     options.check(SubmissionExecutorKind::Queue)?;
     let values = options.values()?;
-    let is_sync = values.sync()?.is_some();
+    let is_sync = values.sync_rules()?.is_some();
     // The submitted options count, and not those in the configuration files of this machine or of the user.
     let verb = if is_sync { "sync" } else { "cp" };
     let mut words: Vec<String> = [verb, "--no-config"].map(str::to_owned).into();
     // A partial transfer is of one file.
-    words.extend(values.transfer().part().is_none().then(|| "-r".to_owned()));
+    words.extend(values.transfer().partial_range().is_none().then(|| "-r".to_owned()));
     words.push("--json".to_owned());
-    words.extend(options.words()?.into_iter().filter(|word| word != "--sync"));
+    words.extend(options.to_arguments()?.into_iter().filter(|word| word != "--sync"));
     words.push("--".to_owned());
-    words.push(place(&submission.source, sites)?);
-    words.push(place(&submission.destination, sites)?);
+    words.push(location_argument(&submission.source, sites)?);
+    words.push(location_argument(&submission.destination, sites)?);
     Ok(words)
 }
 
-fn place(
+fn location_argument(
     location: &SiteLocation,
     sites: &BTreeMap<String, String>,
 ) -> Result<String, TransferOperationError> {
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     fn with(words: &[&str]) -> Result<Vec<String>, TransferOperationError> {
-        let options = TransferOptions::of_words(words)?;
+        let options = TransferOptions::from_words(words)?;
         arguments(&TransferSubmission { options, ..sample("1", 5).submission }, &BTreeMap::new())
     }
 

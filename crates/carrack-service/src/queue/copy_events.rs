@@ -102,7 +102,7 @@ impl CopyOutputParser {
     }
 
     /// Takes a line; returns true if it changed the record.
-    pub fn hear(&mut self, line: &str, record: &mut TransferRecord) -> bool {
+    pub fn apply_line(&mut self, line: &str, record: &mut TransferRecord) -> bool {
         // Unknown lines are ignored: a later carrack may write further ones.
         let Ok(line) = serde_json::from_str::<CopyProcessOutputLine>(line) else { return false };
         let tally = &mut record.tally;
@@ -165,9 +165,9 @@ impl CopyOutputParser {
 
     /// Returns the meaning of the process's end; `code` is `None` if a signal ended it. `said` is the end of
     /// its messages to people.
-    pub fn end(&self, code: Option<i32>, said: &str) -> CopyOutcome {
+    pub fn outcome(&self, code: Option<i32>, said: &str) -> CopyOutcome {
         if let Some(trouble) = self.errors.first() {
-            return CopyOutcome::Failed(in_words(&trouble.message, trouble.hint.as_deref()));
+            return CopyOutcome::Failed(message_with_hint(&trouble.message, trouble.hint.as_deref()));
         }
         match code {
             Some(0 | 1 | 3) if self.has_summary => CopyOutcome::Reached,
@@ -180,12 +180,12 @@ impl CopyOutputParser {
     }
 }
 
-fn in_words(message: &str, hint: Option<&str>) -> String {
+fn message_with_hint(message: &str, hint: Option<&str>) -> String {
     hint.map_or(message.to_owned(), |hint| format!("{message} ({hint})"))
 }
 
 /// Sets a state in which no process works on the transfer.
-pub fn settle(record: &mut TransferRecord, state: TransferState, reason: String, now_ms: u64) {
+pub fn set_stopped_state(record: &mut TransferRecord, state: TransferState, reason: String, now_ms: u64) {
     record.tally.pairs = 0;
     record.tally.bytes_per_s = 0;
     record.state = state;
@@ -209,23 +209,23 @@ mod tests {
     fn a_copy_is_followed_to_its_end() {
         let mut record = sample("1", 5);
         let mut listener = CopyOutputParser::new(&mut record);
-        assert!(listener.hear(&progress(0.5, 100), &mut record));
-        assert!(listener.hear(&progress(2.5, 500), &mut record));
+        assert!(listener.apply_line(&progress(0.5, 100), &mut record));
+        assert!(listener.apply_line(&progress(2.5, 500), &mut record));
         let tally = record.tally;
         assert_eq!((tally.files_found, tally.bytes_done, tally.bytes_per_s), (3, 500, 200));
-        assert!(!listener.hear(r#"{"event":"weather","seconds":3}"#, &mut record));
-        assert!(!listener.hear("no JSON", &mut record));
+        assert!(!listener.apply_line(r#"{"event":"weather","seconds":3}"#, &mut record));
+        assert!(!listener.apply_line("no JSON", &mut record));
         let failed =
             r#"{"event":"failed","path":"x","kind":"changed","side":"source","detail":"d","seconds":3}"#;
-        assert!(listener.hear(failed, &mut record));
+        assert!(listener.apply_line(failed, &mut record));
         let summary = r#"{"event":"summary","outcome":"partial","exit_code":1,"files_done":2,"symlinks_done":0,
             "bytes_done":600,"entries_failed":1,"entries_skipped":2,"entries_kept":0,"bytes_kept":0,"errors":[],"seconds":4}"#;
-        assert!(listener.hear(summary, &mut record));
+        assert!(listener.apply_line(summary, &mut record));
         assert_eq!((record.tally.files_done, record.tally.entries_failed), (2, 1));
         assert_eq!(record.tally.entries_skipped, 2);
         assert_eq!(record.failures[0].kind, "changed");
-        assert_eq!(listener.end(Some(1), ""), CopyOutcome::Reached);
-        settle(&mut record, TransferState::Done, String::new(), 9);
+        assert_eq!(listener.outcome(Some(1), ""), CopyOutcome::Reached);
+        set_stopped_state(&mut record, TransferState::Done, String::new(), 9);
         assert_eq!((record.ended_ms, record.tally.bytes_per_s), (Some(9), 0));
     }
 
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(record.tally.entries_failed, 0, "what failed is tried again");
         let summary = r#"{"event":"summary","outcome":"complete","files_done":1,"symlinks_done":0,"bytes_done":600,
             "entries_failed":0,"entries_kept":1,"bytes_kept":300,"errors":[],"seconds":4}"#;
-        assert!(listener.hear(summary, &mut record));
+        assert!(listener.apply_line(summary, &mut record));
         let tally = record.tally;
         assert_eq!((tally.files_done, tally.bytes_done, tally.bytes_moved), (2, 900, 1000));
     }
@@ -248,14 +248,14 @@ mod tests {
     fn ends_are_told_apart() {
         let mut record = sample("1", 5);
         let mut listener = CopyOutputParser::new(&mut record);
-        assert_eq!(listener.end(Some(130), ""), CopyOutcome::Interrupted);
-        assert_eq!(listener.end(None, ""), CopyOutcome::Interrupted);
-        assert_eq!(listener.end(Some(2), "why"), CopyOutcome::Failed("why".into()));
-        assert!(matches!(listener.end(Some(0), ""), CopyOutcome::Failed(_)), "a copy has a summary");
-        assert!(matches!(listener.end(Some(124), ""), CopyOutcome::Failed(_)));
+        assert_eq!(listener.outcome(Some(130), ""), CopyOutcome::Interrupted);
+        assert_eq!(listener.outcome(None, ""), CopyOutcome::Interrupted);
+        assert_eq!(listener.outcome(Some(2), "why"), CopyOutcome::Failed("why".into()));
+        assert!(matches!(listener.outcome(Some(0), ""), CopyOutcome::Failed(_)), "a copy has a summary");
+        assert!(matches!(listener.outcome(Some(124), ""), CopyOutcome::Failed(_)));
         let summary = r#"{"event":"summary","outcome":"complete","files_done":0,"symlinks_done":0,"bytes_done":0,"entries_failed":0,
             "entries_kept":0,"bytes_kept":0,"errors":[{"message":"m","hint":"h"}],"seconds":4}"#;
-        assert!(listener.hear(summary, &mut record));
-        assert_eq!(listener.end(Some(3), ""), CopyOutcome::Failed("m (h)".into()));
+        assert!(listener.apply_line(summary, &mut record));
+        assert_eq!(listener.outcome(Some(3), ""), CopyOutcome::Failed("m (h)".into()));
     }
 }

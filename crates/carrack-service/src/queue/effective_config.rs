@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use carrack_sharing::health::{LoadMonitorSettings, LoadMonitorThread};
 
-use super::service::{QueueServiceError, system};
+use super::service::{QueueServiceError, system_error};
 use crate::config::LocalServicesConfig;
 use crate::log::DaemonLog;
 use crate::parent::ServeError;
@@ -33,7 +33,7 @@ impl QueueServiceParts {
     }
 
     /// Changes to the present configuration; if it can't be used, everything stays as it was.
-    pub fn take_over(&mut self, read: Result<Option<LocalServicesConfig>, ServeError>) {
+    pub fn reload(&mut self, read: Result<Option<LocalServicesConfig>, ServeError>) {
         match read {
             Ok(Some(config)) => self.change(config),
             Ok(None) => self
@@ -49,29 +49,29 @@ impl QueueServiceParts {
         }
         // Without a meta-server nothing could change, and without a section there is nothing to change to.
         let (Some(shared), Some(sharing)) = (&self.sharing, config.sharing) else { return };
-        shared.change(sharing.settings(), sharing.rules());
-        let was_measured = self.health();
+        shared.reconfigure(sharing.settings(), sharing.rules());
+        let was_measured = self.monitor_settings();
         self.config.sharing = Some(sharing);
-        if self.health() != was_measured {
+        if self.monitor_settings() != was_measured {
             self.measuring = None;
             if let Err(error) = self.measure() {
                 self.log.warn(format!("computation's load is not measured: {error}"));
             }
         }
-        self.log.note("[sharing] is read again");
+        self.log.info("[sharing] is read again");
     }
 
-    fn health(&self) -> Option<LoadMonitorSettings> {
+    fn monitor_settings(&self) -> Option<LoadMonitorSettings> {
         self.config.sharing.as_ref()?.health.clone()
     }
 
     /// Starts measuring: targets are then granted as far as computation leaves them.
     fn measure(&mut self) -> Result<(), QueueServiceError> {
-        let (Some(settings), Some(shared)) = (self.health(), &self.sharing) else { return Ok(()) };
+        let (Some(settings), Some(shared)) = (self.monitor_settings(), &self.sharing) else { return Ok(()) };
         let log = self.log;
-        log.note(format!("computation's load is measured by {}", settings.prometheus));
-        let measuring = shared.server.measure(settings, move |words| log.warn(words));
-        self.measuring = Some(measuring.map_err(system("starting a thread"))?);
+        log.info(format!("computation's load is measured by {}", settings.prometheus));
+        let measuring = shared.server.start_load_monitor(settings, move |words| log.warn(words));
+        self.measuring = Some(measuring.map_err(system_error("starting a thread"))?);
         Ok(())
     }
 }

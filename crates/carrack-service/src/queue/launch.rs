@@ -56,7 +56,7 @@ fn prepared(errand: &LaunchRequest<'_>) -> io::Result<Command> {
     }
     if let Some(user) = errand.user {
         let account = SystemAccount::look_up(user)?;
-        account.become_it()?;
+        account.apply_to_process()?;
         let home = account.home();
         let directory = if home.is_dir() { home } else { Path::new("/") };
         // Root's environment is not passed to the user.

@@ -159,7 +159,7 @@ impl LocalQueue {
     /// # Errors
     /// [`QueueOpenError`] if the directory can't be used.
     pub fn open(settings: QueueSettings, log: DaemonLog) -> Result<LocalQueue, QueueOpenError> {
-        let lock = own(&settings.directory)?;
+        let lock = claim_directory(&settings.directory)?;
         let store = QueueStore::open(&settings.directory.join("queue.db"))?;
         let inner = QueueShared {
             owner: name_of_user(geteuid().as_raw()),
@@ -168,7 +168,7 @@ impl LocalQueue {
             _lock: lock,
             state: Mutex::new(LocalQueueState {
                 store,
-                ranks: settings.turns.ranks(),
+                ranks: settings.turns.new_ranking(),
                 running: HashMap::new(),
                 is_ending: false,
             }),
@@ -194,21 +194,21 @@ impl QueueShared {
     }
 
     /// Announces a change to watchers and to the thread that gives turns.
-    fn tell(&self) {
+    fn notify_change(&self) {
         self.changes.send_modify(|number| *number += 1);
         self.turn.notify_all();
     }
 }
 
 /// For `map_err`: adds the path.
-fn trouble(path: &Path) -> impl FnOnce(io::Error) -> QueueOpenError {
+fn directory_error(path: &Path) -> impl FnOnce(io::Error) -> QueueOpenError {
     move |error| QueueOpenError::Directory { path: path.to_path_buf(), error }
 }
 
 /// Restricts the directory to its owner, and takes the lock for this process.
-fn own(directory: &Path) -> Result<File, QueueOpenError> {
-    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(trouble(directory))?;
-    let metadata = fs::metadata(directory).map_err(trouble(directory))?;
+fn claim_directory(directory: &Path) -> Result<File, QueueOpenError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(directory_error(directory))?;
+    let metadata = fs::metadata(directory).map_err(directory_error(directory))?;
     if metadata.uid() != geteuid().as_raw() || metadata.mode() & 0o077 != 0 {
         return Err(QueueOpenError::NotPrivate(directory.to_path_buf()));
     }
@@ -218,11 +218,11 @@ fn own(directory: &Path) -> Result<File, QueueOpenError> {
         .create(true)
         .truncate(false)
         .open(&path)
-        .map_err(trouble(&path))?;
+        .map_err(directory_error(&path))?;
     match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(lock),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(QueueOpenError::InUse(directory.to_path_buf())),
-        Err(error) => Err(trouble(&path)(error.into())),
+        Err(error) => Err(directory_error(&path)(error.into())),
     }
 }
 

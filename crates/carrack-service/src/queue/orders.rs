@@ -28,7 +28,7 @@ impl QueueShared {
         mut submission: TransferSubmission,
     ) -> Result<TransferRecord, TransferOperationError> {
         self.check_submitter(user)?;
-        submission.options = submission.options.settled(lifetime::now_s())?;
+        submission.options = submission.options.normalized(lifetime::now_s())?;
         arguments(&submission, &self.settings.sites)?;
         if user != self.owner && user != ROOT {
             self.settings.turns.check_priority(user, submission.priority)?;
@@ -49,7 +49,7 @@ impl QueueShared {
         }
         state.store.add(&record)?;
         drop(state);
-        self.tell();
+        self.notify_change();
         Ok(record.with_start_wait(now_ms()))
     }
 
@@ -89,10 +89,10 @@ impl QueueShared {
             return Err(TransferOperationError::Unknown(carrack_model::escape(id.as_bytes())));
         }
         let kept = state.store.latest(limit, after)?;
-        Ok(kept.into_iter().map(|record| state.as_it_is(record)).collect())
+        Ok(kept.into_iter().map(|record| state.current_record(record)).collect())
     }
 
-    pub(super) fn order(
+    pub(super) fn issue_order(
         &self,
         user: &str,
         id: &str,
@@ -106,9 +106,9 @@ impl QueueShared {
                 record.id, record.user
             )));
         }
-        let record = state.give(record, order)?;
+        let record = state.apply_order(record, order)?;
         drop(state);
-        self.tell();
+        self.notify_change();
         Ok(record)
     }
 }
@@ -116,7 +116,7 @@ impl QueueShared {
 impl LocalQueueState {
     fn find(&self, id: &str) -> Result<TransferRecord, TransferOperationError> {
         match self.store.find(id)? {
-            TransferSearchResult::One(record) => Ok(self.as_it_is(*record)),
+            TransferSearchResult::One(record) => Ok(self.current_record(*record)),
             TransferSearchResult::None => {
                 Err(TransferOperationError::Unknown(carrack_model::escape(id.as_bytes())))
             }
@@ -126,14 +126,14 @@ impl LocalQueueState {
         }
     }
 
-    fn as_it_is(&self, record: TransferRecord) -> TransferRecord {
+    fn current_record(&self, record: TransferRecord) -> TransferRecord {
         match self.running.get(&record.id) {
             Some(running) => running.record.clone(),
             None => record.with_start_wait(now_ms()),
         }
     }
 
-    fn give(
+    fn apply_order(
         &mut self,
         mut record: TransferRecord,
         order: TransferControlOrder,
@@ -143,17 +143,21 @@ impl LocalQueueState {
         // The reason for waiting is computed with every look at the record.
         record.waits_for.clear();
         match (order, record.state) {
-            (TransferControlOrder::Cancel, Running) => return self.wish(&id, Some(StopWish::Cancel)),
-            (TransferControlOrder::Pause, Running) => return self.wish(&id, Some(StopWish::Pause)),
-            (TransferControlOrder::Resume, Running) => return self.wish(&id, None),
+            (TransferControlOrder::Cancel, Running) => {
+                return self.set_stop_wish(&id, Some(StopWish::Cancel));
+            }
+            (TransferControlOrder::Pause, Running) => return self.set_stop_wish(&id, Some(StopWish::Pause)),
+            (TransferControlOrder::Resume, Running) => return self.set_stop_wish(&id, None),
             (TransferControlOrder::Cancel, Queued | Paused) => {
                 (record.state, record.ended_ms) = (Cancelled, Some(now_ms()));
                 record.reason.clear();
             }
             (TransferControlOrder::Pause, Queued) => record.state = Paused,
             (TransferControlOrder::Resume, Paused) => requeue(&mut record),
-            (TransferControlOrder::Resume, Failed) => again(&mut record),
-            (TransferControlOrder::Resume, Done) if record.tally.entries_failed > 0 => again(&mut record),
+            (TransferControlOrder::Resume, Failed) => requeue_without_stop(&mut record),
+            (TransferControlOrder::Resume, Done) if record.tally.entries_failed > 0 => {
+                requeue_without_stop(&mut record)
+            }
             (TransferControlOrder::Cancel, Cancelled)
             | (TransferControlOrder::Pause, Paused)
             | (TransferControlOrder::Resume, Queued) => {
@@ -180,7 +184,11 @@ impl LocalQueueState {
 
     /// Has the process of a transfer end, and records the reason; without a wish, takes an earlier request to
     /// wait back.
-    fn wish(&mut self, id: &str, wish: Option<StopWish>) -> Result<TransferRecord, TransferOperationError> {
+    fn set_stop_wish(
+        &mut self,
+        id: &str,
+        wish: Option<StopWish>,
+    ) -> Result<TransferRecord, TransferOperationError> {
         let running =
             self.running.get_mut(id).ok_or_else(|| TransferOperationError::Unknown(id.to_owned()))?;
         let wish = match (running.wish, wish) {
@@ -200,7 +208,7 @@ impl LocalQueueState {
 }
 
 /// Queues an ended transfer again, without the time at which it was to stop.
-fn again(record: &mut TransferRecord) {
+fn requeue_without_stop(record: &mut TransferRecord) {
     requeue(record);
     record.submission.options = std::mem::take(&mut record.submission.options).without_stop();
 }

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, channel};
 
-use super::service::{QueueProcessStopTrigger, QueueServiceError, system};
+use super::service::{QueueProcessStopTrigger, QueueServiceError, system_error};
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,12 +27,12 @@ pub(super) struct ServiceProcessSignals {
 }
 
 impl ServiceProcessSignals {
-    pub fn hear(ends: QueueProcessStopTrigger) -> Result<ServiceProcessSignals, QueueServiceError> {
+    pub fn install(ends: QueueProcessStopTrigger) -> Result<ServiceProcessSignals, QueueServiceError> {
         Ok(ServiceProcessSignals {
-            terminate: caught(SignalKind::terminate())?,
-            interrupt: caught(SignalKind::interrupt())?,
-            hangup: caught(SignalKind::hangup())?,
-            stop_control: (ends == QueueProcessStopTrigger::Stdin).then(hear_stdin).transpose()?,
+            terminate: signal_stream(SignalKind::terminate())?,
+            interrupt: signal_stream(SignalKind::interrupt())?,
+            hangup: signal_stream(SignalKind::hangup())?,
+            stop_control: (ends == QueueProcessStopTrigger::Stdin).then(watch_stdin).transpose()?,
         })
     }
 
@@ -53,11 +53,11 @@ impl ServiceProcessSignals {
     }
 }
 
-fn caught(kind: SignalKind) -> Result<Signal, QueueServiceError> {
-    signal(kind).map_err(system("watching for signals"))
+fn signal_stream(kind: SignalKind) -> Result<Signal, QueueServiceError> {
+    signal(kind).map_err(system_error("watching for signals"))
 }
 
-fn hear_stdin() -> Result<Receiver<()>, QueueServiceError> {
+fn watch_stdin() -> Result<Receiver<()>, QueueServiceError> {
     // One pending request is enough.
     let (told, hears) = channel(1);
     // The thread is not joined: the process ends with or without it.
@@ -68,6 +68,6 @@ fn hear_stdin() -> Result<Receiver<()>, QueueServiceError> {
                 let _ = told.try_send(());
             }
         })
-        .map_err(system("starting a thread"))?;
+        .map_err(system_error("starting a thread"))?;
     Ok(hears)
 }

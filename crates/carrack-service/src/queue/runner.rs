@@ -4,13 +4,13 @@ use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use carrack_model::plain;
+use carrack_model::text_without_errno;
 use carrack_register::transfer_records::{TransferRecord, TransferState, now_ms};
 use rustix::process::Signal;
 
 use super::child::{CopyUser, RunningCopy};
 use super::copy_arguments::arguments;
-use super::copy_events::{CopyOutcome, CopyOutputParser, settle};
+use super::copy_events::{CopyOutcome, CopyOutputParser, set_stopped_state};
 use super::orders::requeue;
 use super::store::QueueStoreError;
 use super::{LocalQueue, QueueShared, RunningTransfer, StopWish, process_identity};
@@ -34,7 +34,10 @@ impl LocalQueue {
     /// The system's error, if it can't start a thread.
     pub fn start(&self) -> std::io::Result<()> {
         let inner = self.0.clone();
-        thread::Builder::new().name("carrack-queue".into()).spawn(move || inner.give_turns()).map(drop)
+        thread::Builder::new()
+            .name("carrack-queue".into())
+            .spawn(move || inner.schedule_transfers())
+            .map(drop)
     }
 
     /// Ends the running transfers, which then wait for the next daemon. Returns once none runs, or after half
@@ -64,7 +67,7 @@ impl QueueShared {
     /// where they were.
     pub(super) fn recover(&self) -> Result<(), QueueStoreError> {
         let state = self.state();
-        let left = state.store.left_running()?;
+        let left = state.store.interrupted_transfers()?;
         let names: Vec<&str> = left.iter().filter_map(|left| left.process.as_deref()).collect();
         names.iter().for_each(|name| _ = process_identity::signal(name, Signal::TERM));
         let deadline = Instant::now() + END_PATIENCE;
@@ -76,13 +79,13 @@ impl QueueShared {
         }
         for mut left in left {
             let wish = left.wish.as_deref().and_then(StopWish::from_name).unwrap_or(StopWish::Requeue);
-            grant(&mut left.record, wish);
+            apply_stop_wish(&mut left.record, wish);
             state.store.put(&left.record)?;
         }
         Ok(())
     }
 
-    fn give_turns(self: Arc<Self>) {
+    fn schedule_transfers(self: Arc<Self>) {
         let mut forgotten = None;
         loop {
             let mut state = self.state();
@@ -110,7 +113,7 @@ impl QueueShared {
                 Ok(Some(record)) => {
                     drop(state);
                     self.clone().spawn(record);
-                    self.tell();
+                    self.notify_change();
                     continue;
                 }
                 Ok(None) => {}
@@ -127,7 +130,7 @@ impl QueueShared {
     ) -> Result<Option<TransferRecord>, QueueStoreError> {
         let now_ms = now_ms();
         let super::LocalQueueState { store, ranks, running, .. } = state;
-        let waits = store.waiting(now_ms)?;
+        let waits = store.due_transfers(now_ms)?;
         let users: Vec<&str> = running.values().map(|running| &*running.record.user).collect();
         let Some(next) = self.settings.turns.next(ranks, now_ms, &users, &waits) else { return Ok(None) };
         let Some(mut record) = store.get(next)? else { return Ok(None) };
@@ -150,11 +153,13 @@ impl QueueShared {
     fn spawn(self: Arc<Self>, record: TransferRecord) {
         let (inner, id) = (self.clone(), record.id.clone());
         let spawned = thread::Builder::new().name("carrack-copy".into()).spawn(move || {
-            let end = inner.carry_out(&record).unwrap_or_else(|error| CopyOutcome::Failed(plain(&error)));
-            inner.settle(&record.id, end);
+            let end = inner
+                .carry_out(&record)
+                .unwrap_or_else(|error| CopyOutcome::Failed(text_without_errno(&error)));
+            inner.record_end(&record.id, end);
         });
         if let Err(error) = spawned {
-            self.settle(&id, CopyOutcome::Failed(format!("there can't be a thread: {error}")));
+            self.record_end(&id, CopyOutcome::Failed(format!("there can't be a thread: {error}")));
         }
     }
 
@@ -176,8 +181,8 @@ impl QueueShared {
         let mut listener = CopyOutputParser::new(&mut record.clone());
         {
             let mut state = self.state();
-            let noted =
-                process_identity::name_of(copy.pid()).map(|name| state.store.set_process(&record.id, &name));
+            let noted = process_identity::identity_of_pid(copy.pid())
+                .map(|name| state.store.set_process(&record.id, &name));
             if let Some(Err(error)) = noted {
                 // The kernel ends it with this process, so the next queue needs no record.
                 self.log.warn(error);
@@ -194,15 +199,16 @@ impl QueueShared {
                 }
             }
         }
-        let (code, said) = copy.hear(|line| self.hear(&record.id, &mut listener, line))?;
-        Ok(listener.end(code, &said))
+        let (code, said) =
+            copy.read_output(|line| self.process_output_line(&record.id, &mut listener, line))?;
+        Ok(listener.outcome(code, &said))
     }
 
-    fn hear(&self, id: &str, listener: &mut CopyOutputParser, line: &str) {
+    fn process_output_line(&self, id: &str, listener: &mut CopyOutputParser, line: &str) {
         let mut state = self.state();
         let super::LocalQueueState { store, running, .. } = &mut *state;
         let Some(running) = running.get_mut(id) else { return };
-        if !listener.hear(line, &mut running.record) {
+        if !listener.apply_line(line, &mut running.record) {
             return;
         }
         if running.saved.elapsed() >= SAVE_EVERY {
@@ -216,7 +222,7 @@ impl QueueShared {
     }
 
     /// Records the end of a process.
-    fn settle(&self, id: &str, end: CopyOutcome) {
+    fn record_end(&self, id: &str, end: CopyOutcome) {
         let mut state = self.state();
         if end == CopyOutcome::Interrupted
             && !state.is_ending
@@ -231,15 +237,21 @@ impl QueueShared {
         let (mut record, wish) =
             (running.record.clone(), running.wish.or(is_ending.then_some(StopWish::Requeue)));
         match (end, wish) {
-            (CopyOutcome::Reached, _) => settle(&mut record, TransferState::Done, String::new(), now_ms()),
-            (CopyOutcome::Interrupted, Some(wish)) => grant(&mut record, wish),
+            (CopyOutcome::Reached, _) => {
+                set_stopped_state(&mut record, TransferState::Done, String::new(), now_ms())
+            }
+            (CopyOutcome::Interrupted, Some(wish)) => apply_stop_wish(&mut record, wish),
             (CopyOutcome::Interrupted, None) => {
                 let reason = "something else than its user has ended its process";
-                settle(&mut record, TransferState::Failed, reason.to_owned(), now_ms());
+                set_stopped_state(&mut record, TransferState::Failed, reason.to_owned(), now_ms());
             }
             // A cancelled copy that failed while it was ending counts as cancelled all the same.
-            (CopyOutcome::Failed(_), Some(StopWish::Cancel)) => grant(&mut record, StopWish::Cancel),
-            (CopyOutcome::Failed(reason), _) => settle(&mut record, TransferState::Failed, reason, now_ms()),
+            (CopyOutcome::Failed(_), Some(StopWish::Cancel)) => {
+                apply_stop_wish(&mut record, StopWish::Cancel)
+            }
+            (CopyOutcome::Failed(reason), _) => {
+                set_stopped_state(&mut record, TransferState::Failed, reason, now_ms())
+            }
         }
         let what = format!("transfer {id} of {}: {}", record.user, record.state);
         if let Err(error) = state.store.put(&record) {
@@ -248,21 +260,21 @@ impl QueueShared {
         }
         let used_s = running.began.elapsed().as_secs_f64();
         state.running.remove(id);
-        state.ranks.used(self.settings.turns.account_of(&record.user), used_s, now_ms());
+        state.ranks.record_use(self.settings.turns.account_of(&record.user), used_s, now_ms());
         drop(state);
-        self.log.note(what);
-        self.tell();
+        self.log.info(what);
+        self.notify_change();
     }
 }
 
 /// Sets the requested state after the process has ended.
-fn grant(record: &mut TransferRecord, wish: StopWish) {
+fn apply_stop_wish(record: &mut TransferRecord, wish: StopWish) {
     let state = match wish {
         StopWish::Cancel => TransferState::Cancelled,
         StopWish::Pause => TransferState::Paused,
         StopWish::Requeue => TransferState::Queued,
     };
-    settle(record, state, String::new(), now_ms());
+    set_stopped_state(record, state, String::new(), now_ms());
     if wish == StopWish::Requeue {
         requeue(record);
     }

@@ -62,7 +62,7 @@ impl QueueServiceError {
     }
 }
 
-pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> QueueServiceError {
+pub(super) fn system_error(what: &'static str) -> impl FnOnce(io::Error) -> QueueServiceError {
     move |error| QueueServiceError::System { what, error }
 }
 
@@ -95,7 +95,7 @@ pub fn serve_local(
         .worker_threads(2)
         .enable_all()
         .build()
-        .map_err(system("starting threads"))?;
+        .map_err(system_error("starting threads"))?;
     let served = runtime.block_on(serve(queue.as_ref(), config, ends, log, read_again));
     if let Some(queue) = &queue {
         queue.end();
@@ -107,7 +107,7 @@ pub fn serve_local(
     // Watchers of the API may still be connected.
     runtime.shutdown_background();
     if queue.is_some() {
-        log.note("the queue has ended");
+        log.info("the queue has ended");
     }
     served
 }
@@ -124,25 +124,26 @@ async fn serve(
     log: DaemonLog,
     read_again: impl Fn() -> Result<Option<LocalServicesConfig>, ServeError>,
 ) -> Result<(), QueueServiceError> {
-    let mut wishes = ServiceProcessSignals::hear(ends)?;
+    let mut wishes = ServiceProcessSignals::install(ends)?;
     let sharing = config.sharing.as_ref();
     let sharing = sharing.map(|one| Arc::new(MachineMetaScheduler::start(one.settings(), one.rules())));
     let mut served = Vec::new();
     for socket in sockets(config) {
-        let (services, mode) =
-            match queue.filter(|_| config.queue.as_ref().is_some_and(|q| q.socket() == socket)) {
-                // As root it serves all users of the machine: the kernel tells their identity.
-                Some(queue) => (of_queue(queue, &sharing), if geteuid().is_root() { 0o666 } else { 0o600 }),
-                // Users of other accounts take turns too.
-                None => (
-                    ApiServices { control: Arc::new(RefusingTransferOperations), sharing: sharing.clone() },
-                    0o666,
-                ),
-            };
+        let (services, mode) = match queue
+            .filter(|_| config.queue.as_ref().is_some_and(|q| q.socket() == socket))
+        {
+            // As root it serves all users of the machine: the kernel tells their identity.
+            Some(queue) => (queue_services(queue, &sharing), if geteuid().is_root() { 0o666 } else { 0o600 }),
+            // Users of other accounts take turns too.
+            None => (
+                ApiServices { control: Arc::new(RefusingTransferOperations), sharing: sharing.clone() },
+                0o666,
+            ),
+        };
         served.push((ApiListener::unix(&socket, mode)?, services));
     }
     if let Some(queue) = queue {
-        queue.start().map_err(system("starting a thread"))?;
+        queue.start().map_err(system_error("starting a thread"))?;
     }
     let mut going_by = QueueServiceParts::begin(config, sharing.clone(), log)?;
     if let Some(path) = &config.pid_file
@@ -155,14 +156,14 @@ async fn serve(
         let _ = sd_notify::notify(&[NotifyState::Ready]);
     }
     if let Some(queue) = &config.queue {
-        log.note(format!("the queue answers at unix:{}", queue.socket().display()));
+        log.info(format!("the queue answers at unix:{}", queue.socket().display()));
     }
     if let Some(socket) = config.sharing_socket() {
-        log.note(format!("targets are granted at unix:{}", socket.display()));
+        log.info(format!("targets are granted at unix:{}", socket.display()));
     }
     let end = async move {
         while wishes.next().await == QueueSignalRequest::ReadAgain {
-            going_by.take_over(read_again());
+            going_by.reload(read_again());
         }
     };
     let (auth, end) = (Arc::new(ApiAuth::default()), end.shared());
@@ -170,10 +171,10 @@ async fn serve(
         .into_iter()
         .map(|(listener, services)| serve_api(vec![listener], services, auth.clone(), end.clone()));
     let served = try_join_all(serving).await.map(drop);
-    served.map_err(system("serving the users of this machine"))
+    served.map_err(system_error("serving the users of this machine"))
 }
 
 /// Returns the services at the queue's socket, with or without a meta-server.
-fn of_queue(queue: &LocalQueue, sharing: &Option<Arc<MachineMetaScheduler>>) -> ApiServices {
+fn queue_services(queue: &LocalQueue, sharing: &Option<Arc<MachineMetaScheduler>>) -> ApiServices {
     ApiServices { control: Arc::new(queue.clone()), sharing: sharing.clone() }
 }

@@ -224,7 +224,7 @@ impl QueueStore {
     }
 
     /// Returns the transfers that may begin now (milliseconds since 1970), in no order.
-    pub fn waiting(&self, now_ms: u64) -> Result<Vec<QueuedTransfer>, QueueStoreError> {
+    pub fn due_transfers(&self, now_ms: u64) -> Result<Vec<QueuedTransfer>, QueueStoreError> {
         let mut asking = self.0.prepare_cached(WAITING)?;
         let rows = asking.query_map([signed(now_ms)], |row| {
             Ok(QueuedTransfer {
@@ -246,7 +246,7 @@ impl QueueStore {
     }
 
     /// Returns the transfers that were running when an earlier queue ended.
-    pub fn left_running(&self) -> Result<Vec<InterruptedTransfer>, QueueStoreError> {
+    pub fn interrupted_transfers(&self) -> Result<Vec<InterruptedTransfer>, QueueStoreError> {
         let mut asking = self
             .0
             .prepare("SELECT record, process, wish FROM transfers WHERE state = 'running' ORDER BY number")?;
@@ -324,7 +324,7 @@ pub(super) mod tests {
     }
 
     fn waiting(store: &QueueStore, now_ms: u64) -> Vec<QueuedTransfer> {
-        let mut waiting = store.waiting(now_ms).unwrap();
+        let mut waiting = store.due_transfers(now_ms).unwrap();
         waiting.sort_by(|a, b| a.id.cmp(&b.id));
         waiting
     }
@@ -349,7 +349,7 @@ pub(super) mod tests {
         assert_eq!(waiting(&store, 99), [waits("2", 0, None, None)]);
         assert_eq!(waiting(&store, 100), [urgent, other]);
         assert_eq!(store.get("3").unwrap().unwrap().state, TransferState::Running);
-        assert_eq!((store.left_running().unwrap().len(), store.count_open().unwrap()), (1, 3));
+        assert_eq!((store.interrupted_transfers().unwrap().len(), store.count_open().unwrap()), (1, 3));
         assert!(store.get("4").unwrap().is_none());
     }
 
@@ -374,14 +374,14 @@ pub(super) mod tests {
             record.submission.options = TransferOptions::default().with("deadline_ms", 7);
             let store = QueueStore::open(&path).unwrap();
             store.add(&record).unwrap();
-            let waiting = store.waiting(0).unwrap();
+            let waiting = store.due_transfers(0).unwrap();
             for (layout, change) in back {
                 store.0.execute_batch(change).unwrap();
                 store.0.pragma_update(None, "user_version", layout).unwrap();
             }
             drop(store);
             let store = QueueStore::open(&path).unwrap();
-            assert_eq!(store.waiting(0).unwrap(), waiting);
+            assert_eq!(store.due_transfers(0).unwrap(), waiting);
             assert_eq!((waiting[0].deadline_ms, &*waiting[0].user), (Some(7), "alice"));
             let layout = store.0.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
             assert_eq!(layout.unwrap(), LAYOUT);
@@ -418,13 +418,13 @@ pub(super) mod tests {
         store.set_process("1", "p").unwrap();
         store.set_wish("1", Some("pause")).unwrap();
         store.put(&record).unwrap();
-        let left = store.left_running().unwrap().pop().unwrap();
+        let left = store.interrupted_transfers().unwrap().pop().unwrap();
         assert_eq!((left.process.as_deref(), left.wish.as_deref()), (Some("p"), Some("pause")));
         record.state = TransferState::Queued;
         store.put(&record).unwrap();
         record.state = TransferState::Running;
         store.put(&record).unwrap();
-        let left = store.left_running().unwrap().pop().unwrap();
+        let left = store.interrupted_transfers().unwrap().pop().unwrap();
         assert_eq!((left.process, left.wish), (None, None));
     }
 

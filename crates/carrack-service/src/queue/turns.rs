@@ -49,7 +49,7 @@ impl QueueOrderRules {
     pub const PRIORITY_MAX: u8 = 9;
 
     /// Returns a ranking without any use.
-    pub(super) fn ranks(&self) -> TransferRanking {
+    pub(super) fn new_ranking(&self) -> TransferRanking {
         TransferRanking::new(RankRules {
             ages_every: self.ages_every,
             halves_every: self.halves_every,
@@ -88,7 +88,7 @@ impl QueueOrderRules {
         let waiting: Vec<WaitingTransfer<'_>> = waits.iter().map(|waits| self.waiting(waits)).collect();
         let next = *ranks.order(now_ms, &running, &waiting, 1).first()?;
         let next = waits.iter().find(|waits| waits.id == next)?;
-        ranks.began(&self.waiting(next), now_ms);
+        ranks.record_start(&self.waiting(next), now_ms);
         Some(&next.id)
     }
 
@@ -148,7 +148,7 @@ mod tests {
             waits("c", "bob", 5, 3),
             waits("e", "eve", 5, 4),
         ];
-        let mut ranks = rules.ranks();
+        let mut ranks = rules.new_ranking();
         let mut running = Vec::new();
         let mut order = Vec::new();
         while let Some(next) = rules.next(&mut ranks, 10, &running, &left).map(str::to_owned) {

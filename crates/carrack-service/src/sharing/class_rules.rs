@@ -22,19 +22,21 @@ pub struct SharingClassUsers {
 }
 
 impl SharingClassUsers {
-    fn are_all(&self) -> bool {
+    fn includes_everyone(&self) -> bool {
         self.users.is_none() && self.groups.is_none()
     }
 
     /// Returns true if this user is a member. May ask other hosts. A UID without an account is in no list.
-    pub(super) fn have(&self, uid: u32) -> bool {
-        let Ok(Some(user)) = User::from_uid(Uid::from_raw(uid)) else { return self.are_all() };
+    pub(super) fn includes(&self, uid: u32) -> bool {
+        let Ok(Some(user)) = User::from_uid(Uid::from_raw(uid)) else { return self.includes_everyone() };
         let is_named = self.users.iter().flatten().any(|name| *name == user.name);
-        self.are_all() || is_named || self.groups.as_ref().is_some_and(|groups| is_in(&user, groups))
+        self.includes_everyone()
+            || is_named
+            || self.groups.as_ref().is_some_and(|groups| is_in_any_group(&user, groups))
     }
 }
 
-fn is_in(user: &User, groups: &[String]) -> bool {
+fn is_in_any_group(user: &User, groups: &[String]) -> bool {
     let Ok(name) = CString::new(user.name.clone()) else { return false };
     let own = getgrouplist(&name, user.gid).unwrap_or_default();
     groups.iter().any(|group| matches!(Group::from_name(group), Ok(Some(group)) if own.contains(&group.gid)))
@@ -53,7 +55,7 @@ impl ClassUserRules {
     /// Returns the users of this class; `None` if every user may use it, or for an unknown class, which has
     /// no effect.
     pub(super) fn members(&self, class: &str) -> Option<&SharingClassUsers> {
-        self.0.get(class).filter(|members| !members.are_all())
+        self.0.get(class).filter(|members| !members.includes_everyone())
     }
 }
 
@@ -91,9 +93,11 @@ mod tests {
     fn accounts_and_groups_are_those_of_the_system() {
         let (nobody, stranger) = (65_534, 3_999_999_999);
         let Ok(Some(root)) = Group::from_gid(0.into()) else { return };
-        assert!(of(&["root"], &[]).have(0) && of(&[], &[&root.name]).have(0));
-        assert!(!of(&["root"], &[&root.name]).have(nobody) && !of(&["x"], &["no-such-group"]).have(0));
-        assert!(SharingClassUsers::default().have(stranger) && !of(&["root"], &[]).have(stranger));
+        assert!(of(&["root"], &[]).includes(0) && of(&[], &[&root.name]).includes(0));
+        assert!(
+            !of(&["root"], &[&root.name]).includes(nobody) && !of(&["x"], &["no-such-group"]).includes(0)
+        );
+        assert!(SharingClassUsers::default().includes(stranger) && !of(&["root"], &[]).includes(stranger));
     }
 
     #[test]

@@ -66,19 +66,19 @@ impl GrantExchange for GrantServerConnection {
         let request = request(batch)?;
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(stream) = connection.take() {
-            match ask(&stream, &request, deadline) {
-                Err(error) if is_lost(&error) => {}
-                answered => return keep(&mut connection, stream, answered),
+            match send_and_receive(&stream, &request, deadline) {
+                Err(error) if is_connection_lost(&error) => {}
+                answered => return finish_exchange(&mut connection, stream, answered),
             }
         }
         let stream = connect(&self.path)?;
-        let answered = ask(&stream, &request, deadline);
-        keep(&mut connection, stream, answered)
+        let answered = send_and_receive(&stream, &request, deadline);
+        finish_exchange(&mut connection, stream, answered)
     }
 }
 
 /// Keeps a connection for the next batch only if its answer was read to the end.
-fn keep(
+fn finish_exchange(
     connection: &mut Option<UnixStream>,
     stream: UnixStream,
     answered: io::Result<ReceivedHttpResponse>,
@@ -88,7 +88,7 @@ fn keep(
         *connection = Some(stream);
     }
     if status == 200 {
-        return serde_json::from_slice(&body).map_err(nonsense);
+        return serde_json::from_slice(&body).map_err(invalid_data);
     }
     let words = match serde_json::from_slice::<ApiProblem>(&body) {
         Ok(problem) => carrack_model::escape(problem.detail.as_bytes()),
@@ -97,7 +97,7 @@ fn keep(
     Err(io::Error::new(ErrorKind::Unsupported, words))
 }
 
-fn is_lost(error: &io::Error) -> bool {
+fn is_connection_lost(error: &io::Error) -> bool {
     use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
@@ -130,14 +130,18 @@ struct ReceivedHttpResponse {
     is_last: bool,
 }
 
-fn ask(mut stream: &UnixStream, request: &[u8], deadline: Instant) -> io::Result<ReceivedHttpResponse> {
-    stream.set_write_timeout(Some(left(deadline)?))?;
-    stream.write_all(request).map_err(in_time)?;
+fn send_and_receive(
+    mut stream: &UnixStream,
+    request: &[u8],
+    deadline: Instant,
+) -> io::Result<ReceivedHttpResponse> {
+    stream.set_write_timeout(Some(time_left(deadline)?))?;
+    stream.write_all(request).map_err(map_timeout)?;
     let mut heard = Vec::new();
     loop {
         if let Some((head, length)) = head(&heard)? {
             while heard.len() < length + head.bytes {
-                hear(stream, &mut heard, deadline)?;
+                read_more(stream, &mut heard, deadline)?;
             }
             let body = heard.split_off(head.bytes);
             // A connection with bytes after the answer is not used again.
@@ -145,9 +149,9 @@ fn ask(mut stream: &UnixStream, request: &[u8], deadline: Instant) -> io::Result
             return Ok(ReceivedHttpResponse { status: head.status, body: body[..length].to_vec(), is_last });
         }
         if heard.len() > HEAD_BYTES_MAX {
-            return Err(nonsense("a head without an end"));
+            return Err(invalid_data("a head without an end"));
         }
-        hear(stream, &mut heard, deadline)?;
+        read_more(stream, &mut heard, deadline)?;
     }
 }
 
@@ -168,23 +172,23 @@ fn field<'a>(response: &httparse::Response<'_, 'a>, name: &str) -> Option<&'a st
 fn head(heard: &[u8]) -> io::Result<Option<(HttpResponseHead, usize)>> {
     let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
     let mut response = httparse::Response::new(&mut fields);
-    let bytes = match response.parse(heard).map_err(nonsense)? {
+    let bytes = match response.parse(heard).map_err(invalid_data)? {
         httparse::Status::Complete(bytes) => bytes,
         httparse::Status::Partial => return Ok(None),
     };
     let length = field(&response, "content-length").and_then(|length| length.trim().parse().ok());
-    let length: usize = length.ok_or_else(|| nonsense("an answer without its length"))?;
+    let length: usize = length.ok_or_else(|| invalid_data("an answer without its length"))?;
     if length > ANSWER_BYTES_MAX {
-        return Err(nonsense("an answer that is too long"));
+        return Err(invalid_data("an answer that is too long"));
     }
     let is_last = field(&response, "connection").is_some_and(|words| words.eq_ignore_ascii_case("close"));
     let status = response.code.unwrap_or_default();
     Ok(Some((HttpResponseHead { bytes, status, is_last }, length)))
 }
 
-fn hear(mut stream: &UnixStream, heard: &mut Vec<u8>, deadline: Instant) -> io::Result<()> {
+fn read_more(mut stream: &UnixStream, heard: &mut Vec<u8>, deadline: Instant) -> io::Result<()> {
     let mut buffer = [0; 8 << 10];
-    stream.set_read_timeout(Some(left(deadline)?))?;
+    stream.set_read_timeout(Some(time_left(deadline)?))?;
     match stream.read(&mut buffer) {
         Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
         Ok(count) => {
@@ -192,21 +196,21 @@ fn hear(mut stream: &UnixStream, heard: &mut Vec<u8>, deadline: Instant) -> io::
             Ok(())
         }
         Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
-        Err(error) => Err(in_time(error)),
+        Err(error) => Err(map_timeout(error)),
     }
 }
 
-fn left(deadline: Instant) -> io::Result<Duration> {
+fn time_left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
 /// Maps the error of a socket's timeout (socket(7)).
-fn in_time(error: io::Error) -> io::Error {
+fn map_timeout(error: io::Error) -> io::Error {
     if error.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut.into() } else { error }
 }
 
-fn nonsense(words: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+fn invalid_data(words: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(ErrorKind::InvalidData, words)
 }
 

@@ -41,7 +41,7 @@ impl MachineMetaScheduler {
     }
 
     /// Changes the settings; running transfers keep their grants.
-    pub fn change(&self, settings: SharingSettings, rules: ClassUserRules) {
+    pub fn reconfigure(&self, settings: SharingSettings, rules: ClassUserRules) {
         *self.membership() = ClassMembership { rules, known: MembershipCache::default() };
         self.server.change(settings);
     }
@@ -89,7 +89,7 @@ impl MachineMetaScheduler {
             members.clone()
         };
         let asked = members.clone();
-        let may_use = spawn_blocking(move || asked.have(uid)).await.unwrap_or(false);
+        let may_use = spawn_blocking(move || asked.includes(uid)).await.unwrap_or(false);
         let ClassMembership { rules, known } = &mut *self.membership();
         // The rules may have changed meanwhile.
         if rules.members(class) == Some(&members) {

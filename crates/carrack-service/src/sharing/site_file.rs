@@ -12,7 +12,7 @@ use crate::parent::{ServeError, read_config};
 /// # Errors
 /// The first error in the file, with its line.
 pub fn site_sharing(site: &str, path: &Path) -> Result<SiteSharing, ServeError> {
-    let config = SharingConfig::of_site(&read_config(path)?)
+    let config = SharingConfig::parse_site_file(&read_config(path)?)
         .map_err(|error| ServeError::Config { path: path.to_path_buf(), error })?;
     Ok(SiteSharing { site: site.to_owned(), settings: config.settings(), health: config.health })
 }

@@ -60,7 +60,7 @@ impl MetricSeries {
 }
 
 /// The series of an answer's body.
-pub(super) fn series(body: &[u8]) -> Result<Vec<MetricSeries>, NoSeries> {
+pub(super) fn parse_series(body: &[u8]) -> Result<Vec<MetricSeries>, NoSeries> {
     let reply: PrometheusAnswerStatus = serde_json::from_slice(body).map_err(strange)?;
     let kind = match (reply.status.as_str(), reply.data) {
         ("success", Some(PrometheusResultType { kind })) => kind,
@@ -89,23 +89,23 @@ mod tests {
         let vector = br#"{"status":"success","data":{"resultType":"vector","result":[
             {"metric":{"device":"sda"},"value":[1435781451.781,"12.5"]},
             {"metric":{"device":"sdb"},"value":[1435781451.781,"NaN"]}]}}"#;
-        let read = series(vector).unwrap();
+        let read = parse_series(vector).unwrap();
         assert_eq!(read[0].labels["device"], "sda");
         assert_eq!(read[0].points().collect::<Vec<_>>(), [(1_435_781_451, 12.5)]);
         assert_eq!(read[1].points().count(), 0);
         let matrix = br#"{"status":"success","data":{"resultType":"matrix","result":[
             {"metric":{},"values":[[1,"1"],[2,"+Inf"],[3,"-1"],[4,"4e3"]]}]},"warnings":["x"]}"#;
-        assert_eq!(series(matrix).unwrap()[0].points().collect::<Vec<_>>(), [(1, 1.0), (4, 4000.0)]);
+        assert_eq!(parse_series(matrix).unwrap()[0].points().collect::<Vec<_>>(), [(1, 1.0), (4, 4000.0)]);
     }
 
     #[test]
     fn what_is_no_series_says_why() {
-        let refused = series(br#"{"status":"error","errorType":"bad_data","error":"parse error"}"#);
+        let refused = parse_series(br#"{"status":"error","errorType":"bad_data","error":"parse error"}"#);
         assert_eq!(refused, Err(NoSeries::Refused("parse error".into())));
-        let scalar = series(br#"{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}"#);
+        let scalar = parse_series(br#"{"status":"success","data":{"resultType":"scalar","result":[1,"1"]}}"#);
         assert!(matches!(scalar, Err(NoSeries::Refused(why)) if why.contains("scalar")));
         for strange in ["", "{}", "<html>", r#"{"status":"success"}"#, r#"{"status":"x","data":null}"#] {
-            assert!(matches!(series(strange.as_bytes()), Err(NoSeries::Strange(_))), "{strange}");
+            assert!(matches!(parse_series(strange.as_bytes()), Err(NoSeries::Strange(_))), "{strange}");
         }
     }
 }

@@ -24,7 +24,7 @@ impl TargetCapacity {
     }
 
     /// A target's configured capacity; `None` to find it from its history.
-    pub fn of(&self, target: &str) -> Option<f64> {
+    pub fn capacity_of(&self, target: &str) -> Option<f64> {
         let fitting = self.each.iter().filter(|(beginning, _)| target.starts_with(beginning.as_str()));
         fitting.max_by_key(|(beginning, _)| beginning.len()).map(|(_, most)| *most).or(self.all)
     }
@@ -41,9 +41,9 @@ impl<'de> Deserialize<'de> for TargetCapacity {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TargetCapacity, D::Error> {
         match CapacitySetting::deserialize(deserializer)? {
             CapacitySetting::One(text) if text == "auto" => Ok(TargetCapacity::default()),
-            CapacitySetting::One(text) => Ok(TargetCapacity::of_all(rate(&text)?)),
+            CapacitySetting::One(text) => Ok(TargetCapacity::of_all(parse_rate(&text)?)),
             CapacitySetting::Each(each) => {
-                let each = each.into_iter().map(|(beginning, text)| Ok((beginning, rate(&text)?)));
+                let each = each.into_iter().map(|(beginning, text)| Ok((beginning, parse_rate(&text)?)));
                 Ok(TargetCapacity { all: None, each: each.collect::<Result<_, D::Error>>()? })
             }
         }
@@ -51,7 +51,7 @@ impl<'de> Deserialize<'de> for TargetCapacity {
 }
 
 /// Reads a rate such as `1 GB/s`, in bytes per second.
-fn rate<E: Error>(text: &str) -> Result<f64, E> {
+fn parse_rate<E: Error>(text: &str) -> Result<f64, E> {
     let bytes = text.trim().strip_suffix("/s").and_then(|bytes| bytes.trim().parse::<ByteSize>().ok());
     match bytes {
         Some(ByteSize(bytes)) if bytes > 0 => Ok(bytes as f64),
@@ -75,10 +75,13 @@ mod tests {
 
     #[test]
     fn one_for_all_or_by_the_longest_beginning() {
-        assert_eq!(read("capacity = \"auto\"").unwrap().of("x"), None);
-        assert_eq!(read("capacity = \"1 GB/s\"").unwrap().of("x"), Some(1e9));
+        assert_eq!(read("capacity = \"auto\"").unwrap().capacity_of("x"), None);
+        assert_eq!(read("capacity = \"1 GB/s\"").unwrap().capacity_of("x"), Some(1e9));
         let each = read("capacity = { \"a/\" = \"2 kB/s\", \"a/OST1\" = \"3 kB/s\" }").unwrap();
-        assert_eq!((each.of("a/OST2"), each.of("a/OST10"), each.of("b/x")), (Some(2e3), Some(3e3), None));
+        assert_eq!(
+            (each.capacity_of("a/OST2"), each.capacity_of("a/OST10"), each.capacity_of("b/x")),
+            (Some(2e3), Some(3e3), None)
+        );
         for wrong in ["\"1 GB\"", "\"0 B/s\"", "\"fast\"", "{ a = \"auto\" }"] {
             let error = read(&format!("capacity = {wrong}")).unwrap_err();
             assert!(

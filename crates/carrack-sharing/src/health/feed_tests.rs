@@ -14,7 +14,7 @@ use super::settings::{HistorySource, LoadMonitorSettings};
 use super::test_prometheus::TestPrometheus;
 use super::{
     LoadMonitor, LoadMonitorError, LoadMonitorThread, PrometheusServerAddress, TargetCapacity,
-    histories_of_csv,
+    read_csv_histories,
 };
 
 /// A Sunday's midnight, so that days are whole.
@@ -106,8 +106,8 @@ fn the_past_is_read_and_what_it_foretells_counts_before_it_happens() {
     let mut feed = LoadMonitor::new(past, now_s).unwrap();
     let steps: Vec<_> = (0..8).map(|n| feed.step(now_s + 15 * n, &none())).collect();
     assert_eq!(steps.iter().map(|step| step.notices.len()).sum::<usize>(), 0, "{steps:?}");
-    let found = feed.storage("lfs01/OST0000", now_s).unwrap();
-    let days = found.history.measured().count() as f64 * STEP_S as f64 / 86_400.0;
+    let found = feed.storage_history("lfs01/OST0000", now_s).unwrap();
+    let days = found.history.measured_samples().count() as f64 * STEP_S as f64 / 86_400.0;
     assert!((27.9..=28.0).contains(&days) && found.history.coverage() > 0.99, "{days} days");
     assert_eq!(feed.step(now_s + 301, &none()).loads[0].1.present, 0.8, "it is noon");
     let forecast = found.history.forecast(now_s, 86_400).unwrap();
@@ -146,10 +146,10 @@ fn too_long_answers_are_asked_for_in_smaller_pieces() {
     let past = LoadMonitorSettings { history: HistorySource::Prometheus, ..settings(server.address()) };
     let mut feed = LoadMonitor::new(past, MIDNIGHT_S).unwrap();
     // Two days of the past are enough.
-    feed.owe_only(MIDNIGHT_S - 2 * 86_400, MIDNIGHT_S);
+    feed.mark_only_unread(MIDNIGHT_S - 2 * 86_400, MIDNIGHT_S);
     feed.read_all(MIDNIGHT_S).unwrap();
-    let found = feed.storage("lfs01", MIDNIGHT_S).unwrap();
-    assert_eq!(found.history.measured().count(), 2 * 288);
+    let found = feed.storage_history("lfs01", MIDNIGHT_S).unwrap();
+    assert_eq!(found.history.measured_samples().count(), 2 * 288);
     assert_eq!(*shortest.lock().unwrap(), 6 * HOUR_S - STEP_S);
 }
 
@@ -172,8 +172,8 @@ fn a_server_that_is_away_is_told_of_once_and_what_it_measured_meanwhile_is_read(
     let _server = TestPrometheus::listening(again, |path| site(path, afternoons));
     let back = feed.step(begin_s + 2700, &none());
     assert!(back.notices[0].contains("again"), "{back:?}");
-    let gap = feed.storage("lfs01/OST0000", begin_s + 2700).unwrap().history;
-    let gap: Vec<_> = gap.measured().filter(|sample| sample.at_s >= begin_s).collect();
+    let gap = feed.storage_history("lfs01/OST0000", begin_s + 2700).unwrap().history;
+    let gap: Vec<_> = gap.measured_samples().filter(|sample| sample.at_s >= begin_s).collect();
     assert_eq!(gap.len(), 10, "{gap:?}");
     assert!(gap.iter().all(|sample| sample.load == 800e6), "{gap:?}");
 }
@@ -198,9 +198,9 @@ fn a_csv_is_a_history_too() {
     let address: PrometheusServerAddress = "http://127.0.0.1:1".parse().unwrap();
     let past = LoadMonitorSettings { history: HistorySource::Csv(path.clone()), ..settings(address.clone()) };
     let feed = LoadMonitor::new(past, MIDNIGHT_S).unwrap();
-    let found = feed.storage("fs", MIDNIGHT_S).unwrap();
-    assert_eq!((found.targets, found.history.measured().next().unwrap().load), (2, 6.0));
-    assert_eq!(histories_of_csv(&path, MIDNIGHT_S).unwrap().len(), 2);
+    let found = feed.storage_history("fs", MIDNIGHT_S).unwrap();
+    assert_eq!((found.targets, found.history.measured_samples().next().unwrap().load), (2, 6.0));
+    assert_eq!(read_csv_histories(&path, MIDNIGHT_S).unwrap().len(), 2);
     std::fs::write(&path, "time,target\n").unwrap();
     let past = LoadMonitorSettings { history: HistorySource::Csv(path), ..settings(address) };
     assert!(matches!(LoadMonitor::new(past, MIDNIGHT_S).map(drop), Err(LoadMonitorError::Csv { .. })));

@@ -34,7 +34,7 @@ impl TargetRates {
     }
 
     /// The load without the transfers, which move `own` bytes per second.
-    pub(super) fn without(self, own: f64) -> TargetRates {
+    pub(super) fn without_own_transfers(self, own: f64) -> TargetRates {
         TargetRates {
             bytes_per_s: (self.bytes_per_s - own).max(0.0),
             requests_per_s: (self.requests_per_s - own / OWN_REQUEST_BYTES).max(0.0),
@@ -61,7 +61,7 @@ impl TargetLoadMeasurements {
         names: &TargetNameFromLabels,
     ) {
         for series in series {
-            let Some(name) = names.of(&series.labels) else { continue };
+            let Some(name) = names.render(&series.labels) else { continue };
             for (at_s, value) in series.points() {
                 self.0.entry((name.clone(), at_s)).or_default().add(quantity, value);
             }
@@ -85,8 +85,8 @@ mod tests {
     #[test]
     fn what_transfers_do_is_taken_off_and_never_more() {
         let all = TargetRates { bytes_per_s: 10e6, requests_per_s: 100.0 };
-        let others = all.without(4.0 * 1_048_576.0);
+        let others = all.without_own_transfers(4.0 * 1_048_576.0);
         assert_eq!((others.bytes_per_s, others.requests_per_s), (10e6 - 4_194_304.0, 96.0));
-        assert_eq!(all.without(1e9), TargetRates::default());
+        assert_eq!(all.without_own_transfers(1e9), TargetRates::default());
     }
 }

@@ -98,7 +98,7 @@ impl LoadMonitor {
         };
         let mut feed = LoadMonitor {
             prometheus: PrometheusQueryClient::new(settings.prometheus.clone(), cas)?,
-            queries: in_order(settings.queries()?),
+            queries: queries_by_quantity(settings.queries()?),
             names: settings.target_name()?,
             targets: BTreeMap::new(),
             unread: Vec::new(),
@@ -107,7 +107,7 @@ impl LoadMonitor {
             settings,
         };
         match feed.settings.history.clone() {
-            HistorySource::Prometheus => feed.owe(now_s - PAST_S, now_s),
+            HistorySource::Prometheus => feed.mark_unread(now_s - PAST_S, now_s),
             HistorySource::None => {}
             HistorySource::Csv(path) => feed.read_csv(&path, now_s)?,
         }
@@ -130,7 +130,8 @@ impl LoadMonitor {
     pub fn step(&mut self, now_s: i64, own: &BTreeMap<String, f64>) -> MonitorReport {
         let mut step = MonitorReport::default();
         let window_s = self.settings.window_s;
-        let measured = match self.ask(window_s, |prometheus, query| prometheus.at(query, now_s)) {
+        let measured = match self.run_queries(window_s, |prometheus, query| prometheus.query_at(query, now_s))
+        {
             Ok(measured) => measured,
             Err(error) => {
                 if !std::mem::replace(&mut self.trouble.is_away, true) {
@@ -141,20 +142,21 @@ impl LoadMonitor {
                 return step;
             }
         };
-        self.is_back(now_s, &mut step);
+        self.handle_recovery(now_s, &mut step);
         for ((name, _), measured) in measured.0 {
-            let others = self.pressure(measured.without(own.get(&name).copied().unwrap_or(0.0)));
+            let others =
+                self.pressure(measured.without_own_transfers(own.get(&name).copied().unwrap_or(0.0)));
             let all = self.pressure(measured);
             let Some(target) = self.target(&name) else { continue };
-            target.note(now_s, others, all, now_s);
+            target.add_measurement(now_s, others, all, now_s);
             step.loads.extend(target.load(others, now_s).map(|load| (name, load)));
         }
         let past = (0..PIECES_IN_STEP).try_for_each(|_| self.read_past(now_s));
         let had_past = !std::mem::replace(&mut self.trouble.has_no_past, past.is_err());
         step.notices
             .extend(past.err().filter(|_| had_past).map(|error| format!("the past can't be read: {error}")));
-        self.foretell(now_s);
-        self.tell_of_limits(&mut step);
+        self.update_forecasts(now_s);
+        self.add_limit_notices(&mut step);
         step
     }
 
@@ -174,14 +176,14 @@ impl LoadMonitor {
     ///
     /// # Errors
     /// Some existing names, if no target has this name.
-    pub fn storage(&self, name: &str, now_s: i64) -> Result<StorageHistory, UnknownStorageError> {
+    pub fn storage_history(&self, name: &str, now_s: i64) -> Result<StorageHistory, UnknownStorageError> {
         let all = self.targets.iter();
         let all = all.map(|(name, target)| (name.as_str(), target.history(), target.capacity()));
         StorageHistory::gather(name, all, now_s)
     }
 
     /// Sends all queries with `send`.
-    fn ask(
+    fn run_queries(
         &self,
         window_s: u64,
         mut send: impl FnMut(&PrometheusQueryClient, &str) -> Result<Vec<MetricSeries>, LoadMonitorError>,
@@ -205,26 +207,26 @@ impl LoadMonitor {
                 self.trouble.is_full = true;
                 return None;
             }
-            let capacity = self.settings.capacity.of(name);
+            let capacity = self.settings.capacity.capacity_of(name);
             self.targets.insert(name.to_owned(), TargetLoadHistory::new(capacity));
         }
         self.targets.get_mut(name)
     }
 
     /// Handles an answer after a failure: marks the gap as unread.
-    fn is_back(&mut self, now_s: i64, step: &mut MonitorReport) {
+    fn handle_recovery(&mut self, now_s: i64, step: &mut MonitorReport) {
         if std::mem::take(&mut self.trouble.is_away) {
             step.notices.push(format!("Prometheus at {} answers again", self.settings.prometheus));
         }
         let last_s = self.measured_s.replace(now_s).unwrap_or(now_s);
         let keeps_past = self.settings.history == HistorySource::Prometheus;
         if keeps_past && now_s - last_s >= GAP_LEAST_S {
-            self.owe(last_s + STEP_S, now_s);
+            self.mark_unread(last_s + STEP_S, now_s);
         }
     }
 
     /// Marks the whole slots of a part of the past as unread, a part for each day.
-    fn owe(&mut self, start_s: i64, end_s: i64) {
+    fn mark_unread(&mut self, start_s: i64, end_s: i64) {
         let start_s = start_s.div_euclid(STEP_S) * STEP_S;
         let end_s = end_s.div_euclid(STEP_S) * STEP_S;
         let days = (start_s..end_s).step_by(DAY_S as usize);
@@ -237,8 +239,8 @@ impl LoadMonitor {
     fn read_past(&mut self, now_s: i64) -> Result<(), LoadMonitorError> {
         let Some(UnqueriedInterval { start_s, end_s }) = self.unread.last().copied() else { return Ok(()) };
         // Prometheus gives the rate of a slot at the slot's end.
-        let asked = self.ask(STEP_S.unsigned_abs(), |prometheus, query| {
-            prometheus.between(query, start_s + STEP_S, end_s, STEP_S)
+        let asked = self.run_queries(STEP_S.unsigned_abs(), |prometheus, query| {
+            prometheus.query_range(query, start_s + STEP_S, end_s, STEP_S)
         });
         let measured = match asked {
             Err(LoadMonitorError::TooLong { .. }) if end_s - start_s > PIECE_LEAST_S => {
@@ -254,32 +256,32 @@ impl LoadMonitor {
         for ((name, at_s), measured) in measured.0 {
             let pressure = self.pressure(measured);
             if let Some(target) = self.target(&name) {
-                target.note(at_s - STEP_S, pressure, pressure, now_s);
+                target.add_measurement(at_s - STEP_S, pressure, pressure, now_s);
             }
         }
         Ok(())
     }
 
     fn read_csv(&mut self, path: &Path, now_s: i64) -> Result<(), LoadMonitorError> {
-        for (name, history) in histories_of_csv(path, now_s)? {
+        for (name, history) in read_csv_histories(path, now_s)? {
             let Some(target) = self.target(&name) else { continue };
-            for TargetLoadSample { at_s, load } in history.measured() {
-                target.note(at_s, load, load, now_s);
+            for TargetLoadSample { at_s, load } in history.measured_samples() {
+                target.add_measurement(at_s, load, load, now_s);
             }
         }
         Ok(())
     }
 
     /// Forecasts the targets with the oldest forecasts, once in each slot.
-    fn foretell(&mut self, now_s: i64) {
+    fn update_forecasts(&mut self, now_s: i64) {
         let slot = now_s.div_euclid(STEP_S);
         let mut due: Vec<&mut TargetLoadHistory> =
-            self.targets.values_mut().filter(|target| target.foretold_in() != Some(slot)).collect();
-        due.sort_by_key(|target| target.foretold_in());
-        due.into_iter().take(FORETOLD_IN_STEP).for_each(|target| target.foretell(now_s));
+            self.targets.values_mut().filter(|target| target.forecast_slot() != Some(slot)).collect();
+        due.sort_by_key(|target| target.forecast_slot());
+        due.into_iter().take(FORETOLD_IN_STEP).for_each(|target| target.update_forecast(now_s));
     }
 
-    fn tell_of_limits(&mut self, step: &mut MonitorReport) {
+    fn add_limit_notices(&mut self, step: &mut MonitorReport) {
         let knows_nothing = self.targets.is_empty();
         if knows_nothing && !self.trouble.knows_nothing {
             let address = &self.settings.prometheus;
@@ -294,7 +296,7 @@ impl LoadMonitor {
 }
 
 /// The configured queries.
-fn in_order(queries: PrometheusQueries) -> Vec<(LoadQuantity, String)> {
+fn queries_by_quantity(queries: PrometheusQueries) -> Vec<(LoadQuantity, String)> {
     let PrometheusQueries { read_bytes, write_bytes, reads, writes, .. } = queries;
     let bytes = [read_bytes, write_bytes].into_iter().flatten().map(|query| (LoadQuantity::Bytes, query));
     let requests = [reads, writes].into_iter().flatten().map(|query| (LoadQuantity::Requests, query));
@@ -317,7 +319,10 @@ fn unreadable(path: &Path, reason: impl ToString) -> LoadMonitorError {
 ///
 /// # Errors
 /// If it can't be read.
-pub fn histories_of_csv(path: &Path, now_s: i64) -> Result<BTreeMap<String, LoadHistory>, LoadMonitorError> {
+pub fn read_csv_histories(
+    path: &Path,
+    now_s: i64,
+) -> Result<BTreeMap<String, LoadHistory>, LoadMonitorError> {
     let text = read(path, CSV_BYTES_MAX)?;
     let samples =
         parse_csv(&text).map_err(|error| LoadMonitorError::Csv { path: path.to_path_buf(), error })?;
@@ -333,8 +338,8 @@ pub fn histories_of_csv(path: &Path, now_s: i64) -> Result<BTreeMap<String, Load
 #[cfg(test)]
 impl LoadMonitor {
     /// Replaces the unread parts of the past by this part.
-    pub(super) fn owe_only(&mut self, start_s: i64, end_s: i64) {
+    pub(super) fn mark_only_unread(&mut self, start_s: i64, end_s: i64) {
         self.unread.clear();
-        self.owe(start_s, end_s);
+        self.mark_unread(start_s, end_s);
     }
 }

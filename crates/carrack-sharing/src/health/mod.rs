@@ -23,7 +23,7 @@ mod transfer_rates;
 
 pub use capacity::TargetCapacity;
 pub use load_error::LoadMonitorError;
-pub use load_monitor::{LoadMonitor, MonitorReport, histories_of_csv};
+pub use load_monitor::{LoadMonitor, MonitorReport, read_csv_histories};
 pub use preset::{ExporterPreset, PrometheusQueries};
 pub use prometheus::{BadPrometheusServerAddress, PrometheusServerAddress};
 pub use settings::{HistorySource, LoadMonitorSettings};

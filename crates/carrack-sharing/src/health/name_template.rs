@@ -36,12 +36,12 @@ impl TargetNameFromLabels {
     }
 
     /// The name for these labels; `None` if a label is missing, or the name is invalid.
-    pub(super) fn of(&self, labels: &BTreeMap<String, String>) -> Option<String> {
+    pub(super) fn render(&self, labels: &BTreeMap<String, String>) -> Option<String> {
         let mut name = String::new();
         for part in &self.0 {
             match part {
                 TargetTemplatePart::Text(text) => name.push_str(text),
-                TargetTemplatePart::Label(label, form) => name.push_str(&form.of(labels.get(label)?)),
+                TargetTemplatePart::Label(label, form) => name.push_str(&form.apply(labels.get(label)?)),
             }
         }
         let is_name = !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control);
@@ -75,7 +75,7 @@ fn parts_of(text: &str) -> Option<Vec<TargetTemplatePart>> {
     Some(parts)
 }
 impl LabelForm {
-    fn of(self, value: &str) -> String {
+    fn apply(self, value: &str) -> String {
         match self {
             LabelForm::Whole => value.to_owned(),
             LabelForm::Host => match value.rsplit_once(':') {
@@ -101,7 +101,7 @@ mod tests {
 
     fn name(text: &str, labels: &[(&str, &str)]) -> Option<String> {
         let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        TargetNameFromLabels::parse(text).unwrap().of(&labels)
+        TargetNameFromLabels::parse(text).unwrap().render(&labels)
     }
 
     #[test]

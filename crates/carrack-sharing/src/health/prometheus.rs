@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsConnector;
 
-use super::answers::{MetricSeries, NoSeries, series};
+use super::answers::{MetricSeries, NoSeries, parse_series};
 use super::load_error::LoadMonitorError;
 
 /// The time limit from the beginning of the connection to the end of the answer.
@@ -125,22 +125,22 @@ impl PrometheusQueryClient {
     }
 
     /// The series of an expression at a time, Unix seconds.
-    pub(super) fn at(&self, query: &str, at_s: i64) -> Result<Vec<MetricSeries>, LoadMonitorError> {
-        self.ask("query", query, &[("time", at_s)])
+    pub(super) fn query_at(&self, query: &str, at_s: i64) -> Result<Vec<MetricSeries>, LoadMonitorError> {
+        self.send_query("query", query, &[("time", at_s)])
     }
 
     /// The series of an expression from `start_s` to `end_s`, both included, each `step_s` seconds.
-    pub(super) fn between(
+    pub(super) fn query_range(
         &self,
         query: &str,
         start_s: i64,
         end_s: i64,
         step_s: i64,
     ) -> Result<Vec<MetricSeries>, LoadMonitorError> {
-        self.ask("query_range", query, &[("start", start_s), ("end", end_s), ("step", step_s)])
+        self.send_query("query_range", query, &[("start", start_s), ("end", end_s), ("step", step_s)])
     }
 
-    fn ask(
+    fn send_query(
         &self,
         verb: &str,
         query: &str,
@@ -151,15 +151,15 @@ impl PrometheusQueryClient {
         times.iter().for_each(|(name, value)| path.push_str(&format!("&{name}={value}")));
         // The timer must be made within the runtime.
         let got = self.runtime.block_on(async { tokio::time::timeout(PATIENCE, self.get(&path)).await });
-        let (status, body) = got.unwrap_or_else(|_| Err(self.away("no answer in time")))?;
-        series(&body).map_err(|why| match why {
+        let (status, body) = got.unwrap_or_else(|_| Err(self.unreachable_error("no answer in time")))?;
+        parse_series(&body).map_err(|why| match why {
             NoSeries::Refused(reason) => LoadMonitorError::Refused {
                 address: self.address.to_string(),
                 query: query.to_owned(),
                 reason,
             },
             // Most likely a proxy's error page.
-            NoSeries::Strange(_) if status.is_server_error() => self.away(status),
+            NoSeries::Strange(_) if status.is_server_error() => self.unreachable_error(status),
             NoSeries::Strange(reason) => LoadMonitorError::Strange {
                 address: self.address.to_string(),
                 reason: if status.is_success() { reason } else { format!("{status}") },
@@ -170,14 +170,14 @@ impl PrometheusQueryClient {
     async fn get(&self, path: &str) -> Result<(StatusCode, Bytes), LoadMonitorError> {
         let stream = self.connect().await?;
         let (mut sender, connection) =
-            http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.away(error))?;
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.unreachable_error(error))?;
         let request = Request::get(path).header(header::HOST, self.address.authority());
-        let request = request.body(Empty::<Bytes>::new()).map_err(|error| self.away(error))?;
+        let request = request.body(Empty::<Bytes>::new()).map_err(|error| self.unreachable_error(error))?;
         let asking = async move {
-            let answer = sender.send_request(request).await.map_err(|error| self.away(error))?;
+            let answer = sender.send_request(request).await.map_err(|error| self.unreachable_error(error))?;
             let status = answer.status();
             let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
-            Ok((status, body.map_err(|error| self.unread(&*error))?.to_bytes()))
+            Ok((status, body.map_err(|error| self.read_error(&*error))?.to_bytes()))
         };
         let mut asking = std::pin::pin!(asking);
         // The connection carries the answer, and may end before the whole answer is taken.
@@ -187,24 +187,25 @@ impl PrometheusQueryClient {
         }
     }
 
-    fn unread(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) -> LoadMonitorError {
+    fn read_error(&self, error: &(dyn std::error::Error + Send + Sync + 'static)) -> LoadMonitorError {
         if error.is::<LengthLimitError>() {
             LoadMonitorError::TooLong { address: self.address.to_string(), most: ANSWER_BYTES_MAX }
         } else {
-            self.away(error)
+            self.unreachable_error(error)
         }
     }
 
     async fn connect(&self) -> Result<Box<dyn PrometheusServerConnection>, LoadMonitorError> {
         let stream = TcpStream::connect((self.address.host.as_str(), self.address.port)).await;
-        let stream = stream.map_err(|error| self.away(error))?;
+        let stream = stream.map_err(|error| self.unreachable_error(error))?;
         let Some(config) = self.tls.clone() else { return Ok(Box::new(stream)) };
-        let name = ServerName::try_from(self.address.host.clone()).map_err(|error| self.away(error))?;
+        let name =
+            ServerName::try_from(self.address.host.clone()).map_err(|error| self.unreachable_error(error))?;
         let stream = TlsConnector::from(config).connect(name, stream).await;
-        Ok(Box::new(stream.map_err(|error| self.away(error))?))
+        Ok(Box::new(stream.map_err(|error| self.unreachable_error(error))?))
     }
 
-    fn away(&self, reason: impl fmt::Display) -> LoadMonitorError {
+    fn unreachable_error(&self, reason: impl fmt::Display) -> LoadMonitorError {
         LoadMonitorError::Away { address: self.address.to_string(), reason: reason.to_string() }
     }
 }
@@ -242,7 +243,7 @@ mod tests {
         answers: impl FnMut(&str) -> String + Send + 'static,
     ) -> Result<Vec<MetricSeries>, LoadMonitorError> {
         let server = TestPrometheus::answering(answers);
-        PrometheusQueryClient::new(server.address(), None).unwrap().at("up{a=\"b\"}", 7)
+        PrometheusQueryClient::new(server.address(), None).unwrap().query_at("up{a=\"b\"}", 7)
     }
 
     #[test]
@@ -263,7 +264,7 @@ mod tests {
         let long = asked(|_| " ".repeat(ANSWER_BYTES_MAX + 1));
         assert!(matches!(long, Err(LoadMonitorError::TooLong { .. })), "{long:?}");
         let nobody = TestPrometheus::answering(|_| String::new()).address();
-        let away = PrometheusQueryClient::new(nobody, None).unwrap().at("up", 0);
+        let away = PrometheusQueryClient::new(nobody, None).unwrap().query_at("up", 0);
         assert!(matches!(away, Err(LoadMonitorError::Away { .. })), "{away:?}");
     }
 }

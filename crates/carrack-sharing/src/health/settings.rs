@@ -150,14 +150,18 @@ fn request_bytes() -> u64 {
 }
 
 fn every<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    within(deserializer, 1, 120)
+    deserialize_in_range(deserializer, 1, 120)
 }
 
 fn window<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    within(deserializer, 1, 3600)
+    deserialize_in_range(deserializer, 1, 3600)
 }
 
-fn within<'de, D: Deserializer<'de>>(deserializer: D, least: u64, most: u64) -> Result<u64, D::Error> {
+fn deserialize_in_range<'de, D: Deserializer<'de>>(
+    deserializer: D,
+    least: u64,
+    most: u64,
+) -> Result<u64, D::Error> {
     match u64::deserialize(deserializer)? {
         number if (least..=most).contains(&number) => Ok(number),
         number => {

@@ -45,7 +45,9 @@ impl StorageHistory {
         }
         let mut history = LoadHistory::default();
         // Samples of one slot are averaged.
-        for TargetLoadSample { at_s, load } in parts.iter().flat_map(|(_, history, _)| history.measured()) {
+        for TargetLoadSample { at_s, load } in
+            parts.iter().flat_map(|(_, history, _)| history.measured_samples())
+        {
             history.add(TargetLoadSample { at_s, load }, now_s);
         }
         let known: Option<Vec<f64>> = parts.iter().map(|(.., capacity)| *capacity).collect();
@@ -56,7 +58,7 @@ impl StorageHistory {
 
 /// The load that 99 of 100 slots stay at or below; `None` for an empty history.
 pub fn percentile_99(history: &LoadHistory) -> Option<f64> {
-    let mut loads: Vec<f64> = history.measured().map(|sample| sample.load).collect();
+    let mut loads: Vec<f64> = history.measured_samples().map(|sample| sample.load).collect();
     loads.sort_by(f64::total_cmp);
     loads.get((loads.len() * 99).div_ceil(100).checked_sub(1)?).copied()
 }
@@ -78,7 +80,7 @@ mod tests {
         let (one, two) = (history(&[1.0, 2.0]), history(&[3.0]));
         let all = [("fs/a", &one, Some(10.0)), ("fs/b", &two, Some(30.0)), ("fs2/a", &two, None)];
         fn loads(found: &StorageHistory) -> Vec<f64> {
-            found.history.measured().map(|sample| sample.load).collect()
+            found.history.measured_samples().map(|sample| sample.load).collect()
         }
         let found = StorageHistory::gather("fs/a", all.into_iter(), 1 << 30).unwrap();
         assert_eq!((found.targets, loads(&found), found.capacity), (1, vec![1.0, 2.0], Some(10.0)));

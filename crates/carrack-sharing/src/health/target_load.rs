@@ -42,7 +42,7 @@ impl TargetLoadHistory {
     }
 
     /// Adds a measurement.
-    pub(super) fn note(&mut self, at_s: i64, others: f64, all: f64, now_s: i64) {
+    pub(super) fn add_measurement(&mut self, at_s: i64, others: f64, all: f64, now_s: i64) {
         self.others.add(TargetLoadSample { at_s, load: others }, now_s);
         if let Some(history) = &mut self.all {
             history.add(TargetLoadSample { at_s, load: all }, now_s);
@@ -60,12 +60,12 @@ impl TargetLoadHistory {
     }
 
     /// The slot of the last forecast. `None` sorts first.
-    pub(super) fn foretold_in(&self) -> Option<i64> {
+    pub(super) fn forecast_slot(&self) -> Option<i64> {
         self.foretold.as_ref().map(|(slot, _)| *slot)
     }
 
     /// Forecasts the load, and finds the capacity. Takes some 80 ms with four weeks of history.
-    pub(super) fn foretell(&mut self, now_s: i64) {
+    pub(super) fn update_forecast(&mut self, now_s: i64) {
         self.find_capacity();
         let forecast = self.others.forecast(now_s, AHEAD_S);
         self.foretold = Some((now_s.div_euclid(STEP_S), forecast));
@@ -74,7 +74,7 @@ impl TargetLoadHistory {
     /// Finds the capacity, unless configured: the load in all but the busiest hundredth of the time.
     pub(super) fn find_capacity(&mut self) {
         if let Some(all) = &self.all {
-            let is_long = all.measured().count() >= CAPACITY_SLOTS;
+            let is_long = all.measured_samples().count() >= CAPACITY_SLOTS;
             let most = percentile_99(all).filter(|_| is_long);
             self.capacity = most.map(|most| most.max(CAPACITY_LEAST));
         }
@@ -84,13 +84,16 @@ impl TargetLoadHistory {
     /// the capacity is unknown.
     pub(super) fn load(&self, present: f64, now_s: i64) -> Option<TargetComputeLoad> {
         let capacity = self.capacity?;
-        let expected = self.expected(now_s).unwrap_or(present);
-        Some(TargetComputeLoad { present: part(present, capacity), expected: part(expected, capacity) })
+        let expected = self.expected_load(now_s).unwrap_or(present);
+        Some(TargetComputeLoad {
+            present: load_fraction(present, capacity),
+            expected: load_fraction(expected, capacity),
+        })
     }
 
     /// The highest load of the next minutes, by the best methods for an hour and for a day. `None` if the
     /// best method is to expect no change: the latest measurement is newer.
-    fn expected(&self, now_s: i64) -> Option<f64> {
+    fn expected_load(&self, now_s: i64) -> Option<f64> {
         let forecast = self.foretold.as_ref()?.1.as_ref()?;
         let by_near = forecast.expected.as_slice();
         let by_far = forecast.by_far.as_slice();
@@ -101,7 +104,7 @@ impl TargetLoadHistory {
     }
 }
 
-fn part(bytes_per_s: f64, capacity: f64) -> f64 {
+fn load_fraction(bytes_per_s: f64, capacity: f64) -> f64 {
     (bytes_per_s / capacity).clamp(0.0, 1.0)
 }
 
@@ -115,7 +118,7 @@ mod tests {
     fn busy_half_hours(target: &mut TargetLoadHistory, busy: f64, days: i64) {
         for at_s in (0..days * DAY_S).step_by(STEP_S as usize) {
             let bytes = if at_s % 3600 >= 1800 { busy } else { 0.0 };
-            target.note(at_s, bytes, bytes, days * DAY_S);
+            target.add_measurement(at_s, bytes, bytes, days * DAY_S);
         }
     }
 
@@ -124,8 +127,8 @@ mod tests {
         let mut target = TargetLoadHistory::new(Some(200e6));
         busy_half_hours(&mut target, 100e6, 5);
         let now_s = 5 * DAY_S + 1500;
-        target.note(now_s, 0.0, 0.0, now_s);
-        target.foretell(now_s);
+        target.add_measurement(now_s, 0.0, 0.0, now_s);
+        target.update_forecast(now_s);
         let load = target.load(0.0, now_s).unwrap();
         assert_eq!(load.present, 0.0);
         assert!((0.4..0.6).contains(&load.expected), "{load:?}");
@@ -136,8 +139,8 @@ mod tests {
     #[test]
     fn without_a_pattern_the_latest_measurement_is_all() {
         let mut target = TargetLoadHistory::new(Some(100e6));
-        target.note(0, 80e6, 80e6, 0);
-        target.foretell(0);
+        target.add_measurement(0, 80e6, 80e6, 0);
+        target.update_forecast(0);
         assert_eq!(target.load(20e6, 300), Some(TargetComputeLoad { present: 0.2, expected: 0.2 }));
         assert_eq!(target.load(900e6, 300), Some(TargetComputeLoad { present: 1.0, expected: 1.0 }));
     }
@@ -145,18 +148,18 @@ mod tests {
     #[test]
     fn what_it_can_bear_is_found_from_a_day_of_everybody() {
         let mut target = TargetLoadHistory::new(None);
-        target.note(0, 500e6, 500e6, 0);
-        target.foretell(0);
+        target.add_measurement(0, 500e6, 500e6, 0);
+        target.update_forecast(0);
         assert_eq!(target.load(1.0, 0), None, "a minute tells nothing");
         for at_s in (0..DAY_S).step_by(STEP_S as usize) {
-            target.note(at_s, 0.0, 400e6, DAY_S);
+            target.add_measurement(at_s, 0.0, 400e6, DAY_S);
         }
-        target.foretell(DAY_S);
+        target.update_forecast(DAY_S);
         let load = target.load(100e6, DAY_S).unwrap();
         assert!((load.present - 0.25).abs() < 0.01, "{load:?}");
         let mut idle = TargetLoadHistory::new(None);
         busy_half_hours(&mut idle, 1e3, 2);
-        idle.foretell(2 * DAY_S);
+        idle.update_forecast(2 * DAY_S);
         assert!(idle.load(1e3, 2 * DAY_S).unwrap().present < 0.001, "a whisper is no load");
     }
 }

@@ -58,7 +58,7 @@ fn measure(
     let mut own = OwnRates::new(feed.window_s());
     let began = Instant::now();
     loop {
-        let step = feed.step(now_s(), &own.at(began.elapsed().as_secs_f64(), moved()));
+        let step = feed.step(now_s(), &own.rates_at(began.elapsed().as_secs_f64(), moved()));
         if end.try_recv() == Err(TryRecvError::Disconnected) {
             return;
         }

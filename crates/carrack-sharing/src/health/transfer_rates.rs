@@ -20,7 +20,7 @@ impl OwnRates {
 
     /// The rates at a time, from the counters `moved`: the difference to the counters of a window ago, or to
     /// the oldest.
-    pub(super) fn at(&mut self, now_s: f64, moved: Vec<(String, u64)>) -> BTreeMap<String, f64> {
+    pub(super) fn rates_at(&mut self, now_s: f64, moved: Vec<(String, u64)>) -> BTreeMap<String, f64> {
         let moved: BTreeMap<String, u64> = moved.into_iter().collect();
         if self.seen.back().is_none_or(|(at_s, _)| now_s - at_s >= self.window_s / POINTS) {
             self.seen.push_back((now_s, moved.clone()));
@@ -60,7 +60,7 @@ mod tests {
             // The counter starts again.
             (50.0, 0, Some(0.0)),
         ] {
-            assert_eq!(rates.at(now_s, vec![("a".to_owned(), bytes)]).remove("a"), rate, "{now_s}");
+            assert_eq!(rates.rates_at(now_s, vec![("a".to_owned(), bytes)]).remove("a"), rate, "{now_s}");
         }
         assert_eq!(rates.seen.len(), 4);
     }

@@ -69,10 +69,10 @@ pub(super) fn follow_from(
             (b"..", _) => walk.climb()?,
             (_, false) => walk.enter(&name)?,
             (_, true) if last && walk.expand_link(&name)? => {}
-            (_, true) => return walk.reached(Some(name)),
+            (_, true) => return walk.into_resolved(Some(name)),
         }
     }
-    walk.reached(None)
+    walk.into_resolved(None)
 }
 
 struct LinkWalk<'a> {
@@ -155,7 +155,7 @@ impl LinkWalk<'_> {
         RelPath::new(&self.walked).map_err(|_| Errno::NAMETOOLONG)
     }
 
-    fn reached(self, name: Option<Box<[u8]>>) -> Result<ResolvedPath> {
+    fn into_resolved(self, name: Option<Box<[u8]>>) -> Result<ResolvedPath> {
         Ok(ResolvedPath { directory: self.directory()?, holder: self.held, name })
     }
 }

@@ -32,7 +32,7 @@ use rustix::io::Errno;
 use crate::beneath::{PASSAGE, open_beneath, open_child};
 use crate::modes::{PROVISIONAL, mark_provisional};
 use crate::special::special_of_stat;
-use crate::typed_path::{beneath, ends_with_slash, last_name, parent};
+use crate::typed_path::{ends_with_slash, last_name, parent, to_relative_path};
 use crate::{FileIdentity, RootDirectory};
 pub(crate) use follow::ResolvedPath;
 use follow::follow;
@@ -126,7 +126,7 @@ impl PathBase {
     /// # Errors
     /// `InvalidInput` for a path with `..`.
     pub fn within(directories: Vec<RootDirectory>) -> io::Result<PathBase> {
-        Ok(PathBase::Scoped(Arc::new(ScopedDirectory::at(directories)?)))
+        Ok(PathBase::Scoped(Arc::new(ScopedDirectory::from_directories(directories)?)))
     }
 
     /// Returns true if no path leads out of the base.
@@ -140,7 +140,7 @@ impl PathBase {
     /// # Errors
     /// As [`FileSystems::new`].
     pub fn file_systems(&self, sets: &[PathBuf]) -> Result<FileSystems, DeclaredMountsError> {
-        FileSystems::opened_with(sets, self.is_confined(), |path| self.open(path, PathPurpose::Write))
+        FileSystems::with_opener(sets, self.is_confined(), |path| self.open(path, PathPurpose::Write))
     }
 
     /// Returns true if links in a source may be followed: anywhere, and within the directories of
@@ -299,7 +299,9 @@ impl PathBase {
     /// # Errors
     /// As [`PathBase::open`]; an error if no links are followed ([`PathBase::follows_links`]).
     pub fn open_following(&self, path: &Path) -> io::Result<RootDirectory> {
-        let Some(origin) = self.origin(path)? else { return Ok(RootDirectory::open(path)?.following()) };
+        let Some(origin) = self.origin(path)? else {
+            return Ok(RootDirectory::open(path)?.with_links_followed());
+        };
         if !self.follows_links() {
             return Err(io::Error::other("what is beneath an export is read without following links"));
         }
@@ -317,7 +319,7 @@ impl PathBase {
         let top = root.as_fd().try_clone_to_owned()?;
         let top_path = self.path_for_people(Path::new(OsStr::from_bytes(above.as_bytes())));
         let opened = origin.root_of(handle, path.to_path_buf())?;
-        Ok(opened.following_within(SourceLinkConfinement { top, top_path, root_path }))
+        Ok(opened.with_links_confined(SourceLinkConfinement { top, top_path, root_path }))
     }
 
     /// The directory that holds the last name of `path`, opened with `O_PATH`.
@@ -360,9 +362,9 @@ impl PathBase {
             PathBase::Beneath(root) => Ok(Some(PathResolutionStart::Directory {
                 root,
                 above: RelPath::root(),
-                path: beneath(path)?,
+                path: to_relative_path(path)?,
             })),
-            PathBase::Scoped(scopes) => scopes.origin(&beneath(path)?).map(Some),
+            PathBase::Scoped(scopes) => scopes.resolution_start(&to_relative_path(path)?).map(Some),
         }
     }
 }
@@ -406,11 +408,11 @@ impl PathResolutionStart<'_> {
     fn root_of(&self, handle: OwnedFd, path: PathBuf) -> io::Result<RootDirectory> {
         match self {
             PathResolutionStart::Directory { root, .. } => {
-                RootDirectory::beneath(handle, path, root.identity())
+                RootDirectory::from_handle_beneath(handle, path, root.identity())
             }
             PathResolutionStart::Name { .. } => {
                 let identity = FileIdentity::of_open(&handle)?;
-                RootDirectory::beneath(handle, path, identity)
+                RootDirectory::from_handle_beneath(handle, path, identity)
             }
         }
     }

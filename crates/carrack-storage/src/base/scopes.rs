@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::RootDirectory;
 use crate::beneath::{PASSAGE, open_beneath, open_child};
-use crate::typed_path::beneath;
+use crate::typed_path::to_relative_path;
 
 /// A directory that is limited to some of its parts.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl ScopedDirectory {
         paths.sort_by_key(|path| path.components().count());
         let mut parts: Vec<ScopePart> = Vec::new();
         for path in paths {
-            if !parts.iter().any(|part| part.rest_of(&path).is_some()) {
+            if !parts.iter().any(|part| part.path_beneath(&path).is_some()) {
                 parts.push(ScopePart { place: AccessScopeRoot::open(top, &path), path });
             }
         }
@@ -67,10 +67,13 @@ impl ScopedDirectory {
     }
 
     /// Holds these directories, each at its own path beneath `/`.
-    pub(super) fn at(directories: Vec<RootDirectory>) -> io::Result<ScopedDirectory> {
+    pub(super) fn from_directories(directories: Vec<RootDirectory>) -> io::Result<ScopedDirectory> {
         let mut parts = Vec::with_capacity(directories.len());
         for root in directories {
-            parts.push(ScopePart { path: beneath(root.path())?, place: AccessScopeRoot::Directory(root) });
+            parts.push(ScopePart {
+                path: to_relative_path(root.path())?,
+                place: AccessScopeRoot::Directory(root),
+            });
         }
         parts.sort_by_key(|part| Reverse(part.path.components().count()));
         Ok(ScopedDirectory { top: PathBuf::from("/"), parts, are_named: true })
@@ -87,8 +90,8 @@ impl ScopedDirectory {
     }
 
     /// The start of the resolution of `path`.
-    pub(super) fn origin(&self, path: &RelPath) -> io::Result<PathResolutionStart<'_>> {
-        let found = self.parts.iter().find_map(|part| Some((part, part.rest_of(path)?)));
+    pub(super) fn resolution_start(&self, path: &RelPath) -> io::Result<PathResolutionStart<'_>> {
+        let found = self.parts.iter().find_map(|part| Some((part, part.path_beneath(path)?)));
         let (part, rest) = found.ok_or(Errno::ACCESS)?;
         match &part.place {
             AccessScopeRoot::Directory(root) => {
@@ -108,7 +111,7 @@ impl ScopedDirectory {
 
 impl ScopePart {
     /// The rest of `path` beneath this part; none if it lies elsewhere.
-    fn rest_of(&self, path: &RelPath) -> Option<RelPath> {
+    fn path_beneath(&self, path: &RelPath) -> Option<RelPath> {
         if self.path.is_root() {
             return Some(path.clone());
         }
@@ -123,21 +126,23 @@ impl ScopePart {
 impl AccessScopeRoot {
     fn open(top: &RootDirectory, path: &RelPath) -> AccessScopeRoot {
         let errno = match open_beneath(top.as_fd(), path, PASSAGE) {
-            Ok(handle) => return AccessScopeRoot::held(handle, AccessScopeRoot::Directory),
+            Ok(handle) => return AccessScopeRoot::from_handle(handle, AccessScopeRoot::Directory),
             Err(errno) => errno,
         };
         let is_name = matches!(errno, Errno::NOENT | Errno::NOTDIR | Errno::LOOP);
         match path.split_last().filter(|_| is_name) {
             Some((directory, name)) => match open_beneath(top.as_fd(), &directory, PASSAGE) {
-                Ok(handle) => AccessScopeRoot::held(handle, |root| AccessScopeRoot::Name(root, name.into())),
+                Ok(handle) => {
+                    AccessScopeRoot::from_handle(handle, |root| AccessScopeRoot::Name(root, name.into()))
+                }
                 Err(errno) => AccessScopeRoot::Unreachable(errno),
             },
             None => AccessScopeRoot::Unreachable(errno),
         }
     }
 
-    fn held(handle: OwnedFd, place: impl FnOnce(RootDirectory) -> AccessScopeRoot) -> AccessScopeRoot {
-        match RootDirectory::held(handle) {
+    fn from_handle(handle: OwnedFd, place: impl FnOnce(RootDirectory) -> AccessScopeRoot) -> AccessScopeRoot {
+        match RootDirectory::from_handle(handle) {
             Ok(root) => place(root),
             Err(error) => AccessScopeRoot::Unreachable(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
         }

@@ -34,7 +34,7 @@ pub struct EntryStatResult {
 ///
 /// # Errors
 /// Those of `stat`.
-pub fn glance(directory: BorrowedFd<'_>, name: Option<&[u8]>) -> io::Result<EntryStatResult> {
+pub fn read_entry_state(directory: BorrowedFd<'_>, name: Option<&[u8]>) -> io::Result<EntryStatResult> {
     let stat = match name {
         Some(name) => statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?,
         None => fstat(directory)?,

@@ -47,7 +47,7 @@ impl PathBase {
         let mut batch = ListingBatch { entries: Vec::with_capacity(SCAN_BATCH_ENTRIES_MAX), found };
         while let Some(entry) = listing.next() {
             let flow = match entry {
-                Ok(entry) => batch.meet(&directory, entry.file_name()),
+                Ok(entry) => batch.add_entry(&directory, entry.file_name()),
                 Err(Errno::INTR) => ControlFlow::Continue(()),
                 Err(errno) => return Err(errno.into()),
             };
@@ -56,7 +56,7 @@ impl PathBase {
             }
         }
         // The listing ends here with either answer.
-        let _ = batch.give();
+        let _ = batch.flush();
         Ok(())
     }
 
@@ -79,7 +79,7 @@ struct ListingBatch<'a> {
 }
 
 impl ListingBatch<'_> {
-    fn meet(&mut self, directory: &OwnedFd, name: &CStr) -> ControlFlow<()> {
+    fn add_entry(&mut self, directory: &OwnedFd, name: &CStr) -> ControlFlow<()> {
         if matches!(name.to_bytes(), b"." | b"..") {
             return ControlFlow::Continue(());
         }
@@ -90,10 +90,10 @@ impl ListingBatch<'_> {
                 (self.found)(ListingItem::Failed { name: name.to_bytes().into(), error: errno.into() })?;
             }
         }
-        if self.entries.len() < SCAN_BATCH_ENTRIES_MAX { ControlFlow::Continue(()) } else { self.give() }
+        if self.entries.len() < SCAN_BATCH_ENTRIES_MAX { ControlFlow::Continue(()) } else { self.flush() }
     }
 
-    fn give(&mut self) -> ControlFlow<()> {
+    fn flush(&mut self) -> ControlFlow<()> {
         if self.entries.is_empty() {
             return ControlFlow::Continue(());
         }

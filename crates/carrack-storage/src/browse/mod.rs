@@ -21,10 +21,11 @@ use crate::small_file_placement::mode_of_new_directory;
 use crate::typed_path::last_name;
 use crate::{PathBase, PathPurpose};
 pub use entry::{BrowsedKind, ListedEntry};
-pub use entry_state::{EntryStatResult, glance, link_text};
+pub use entry_state::{EntryStatResult, link_text, read_entry_state};
 pub use list::ListingItem;
 pub use remove::{
-    RemovalEvent, RemovalExclusion, RemovalPreviewCount, RemovalStep, TreeRemovalResult, count_in, remove_in,
+    RemovalEvent, RemovalExclusion, RemovalPreviewCount, RemovalStep, TreeRemovalResult, count_removable,
+    remove_in,
 };
 
 impl PathBase {

@@ -99,11 +99,11 @@ impl PathBase {
         let mut remover = TreeRemover::new(spot.holder.as_fd(), top, path, told, &|_, _| false);
         let is_directory = kind == FileType::Directory;
         let flow = if recursive && is_directory {
-            remover.tree(name)
+            remover.remove_tree(name)
         } else {
-            remover.single(name, if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() })
+            remover.remove_single(name, if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() })
         };
-        Ok(remover.ended(flow))
+        Ok(remover.into_result(flow))
     }
 }
 
@@ -144,11 +144,11 @@ pub fn remove_in(
     }
     let flow = match kind {
         FileType::Directory if spares(RemovalStep::Enter, name) => ON,
-        FileType::Directory => remover.tree(name),
+        FileType::Directory => remover.remove_tree(name),
         _ if spares(RemovalStep::Unlink, name) => ON,
-        _ => remover.single(name, AtFlags::empty()),
+        _ => remover.remove_single(name, AtFlags::empty()),
     };
-    Ok(remover.ended(flow))
+    Ok(remover.into_result(flow))
 }
 
 /// The numbers of entries that a removal would remove and leave.
@@ -161,7 +161,7 @@ pub struct RemovalPreviewCount {
 }
 
 /// Counts the entries that [`remove_in`] would remove of `name` in `holder`.
-pub fn count_in(
+pub fn count_removable(
     (holder, name): (BorrowedFd<'_>, &[u8]),
     crosses_mounts: bool,
     spares: RemovalExclusion<'_>,
@@ -169,7 +169,7 @@ pub fn count_in(
     let mount = if crosses_mounts { None } else { MountIdentity::of(holder).ok() };
     let mut counter =
         RemovableEntryCounter { spares, waiting: Vec::new(), count: RemovalPreviewCount::default() };
-    counter.meet(holder, name, RelPath::new(name).ok());
+    counter.count_entry(holder, name, RelPath::new(name).ok());
     while let Some(directory) = counter.waiting.pop() {
         let opened = open_beneath(holder, &directory, DIRECTORY);
         let listing = match opened.and_then(|held| Ok((Dir::read_from(&held)?, held))) {
@@ -188,14 +188,14 @@ pub fn count_in(
             };
             let name = entry.file_name().to_bytes();
             if !matches!(name, b"." | b"..") {
-                counter.meet(held.as_fd(), name, directory.join(name).ok());
+                counter.count_entry(held.as_fd(), name, directory.join(name).ok());
             }
         }
     }
     counter.count
 }
 
-/// The state of [`count_in`].
+/// The state of [`count_removable`].
 struct RemovableEntryCounter<'a> {
     spares: RemovalExclusion<'a>,
     /// Directories that were counted and not yet listed.
@@ -204,7 +204,7 @@ struct RemovableEntryCounter<'a> {
 }
 
 impl RemovableEntryCounter<'_> {
-    fn meet(&mut self, parent: BorrowedFd<'_>, name: &[u8], path: Option<RelPath>) {
+    fn count_entry(&mut self, parent: BorrowedFd<'_>, name: &[u8], path: Option<RelPath>) {
         let is_directory = is_directory_named(parent, name);
         let step = if is_directory { RemovalStep::Enter } else { RemovalStep::Unlink };
         match path {
@@ -292,18 +292,18 @@ impl<'a> TreeRemover<'a> {
             widens: false,
             path: Vec::new(),
             stack: Vec::new(),
-            open_levels_max: DescriptorBudget::of_this_process().walk(OPEN_LEVELS_MAX),
+            open_levels_max: DescriptorBudget::of_this_process().walk_directories_max(OPEN_LEVELS_MAX),
             listing: vec![MaybeUninit::uninit(); LISTING_BYTES].into_boxed_slice(),
             removed_untold: 0,
             removal: TreeRemovalResult::default(),
         }
     }
 
-    fn single(&mut self, name: &[u8], flags: AtFlags) -> RemovalControlFlow {
+    fn remove_single(&mut self, name: &[u8], flags: AtFlags) -> RemovalControlFlow {
         match self.unlink(self.holder, name, flags) {
-            Ok(()) => self.removed(),
-            Err(Errno::BUSY) if self.keeps_mount_points => self.mounted(name),
-            Err(errno) => self.failed(name, errno.into()),
+            Ok(()) => self.count_removed(),
+            Err(Errno::BUSY) if self.keeps_mount_points => self.report_mount(name),
+            Err(errno) => self.report_failure(name, errno.into()),
         }
     }
 
@@ -328,7 +328,7 @@ impl<'a> TreeRemover<'a> {
         }
     }
 
-    fn tree(&mut self, name: &[u8]) -> RemovalControlFlow {
+    fn remove_tree(&mut self, name: &[u8]) -> RemovalControlFlow {
         self.enter(self.holder, name)?;
         while !self.stack.is_empty() {
             self.step()?;
@@ -336,9 +336,9 @@ impl<'a> TreeRemover<'a> {
         ON
     }
 
-    fn ended(mut self, flow: RemovalControlFlow) -> TreeRemovalResult {
+    fn into_result(mut self, flow: RemovalControlFlow) -> TreeRemovalResult {
         // The removal is over, so the answer does not matter.
-        let _ = flow.is_continue() && self.tell_removed().is_continue();
+        let _ = flow.is_continue() && self.report_removed().is_continue();
         TreeRemovalResult { is_cut_short: flow.is_break(), ..self.removal }
     }
 
@@ -348,38 +348,38 @@ impl<'a> TreeRemover<'a> {
         let handle = match self.take_handle() {
             Ok(handle) => handle,
             Err(error) => {
-                self.failed(b"", error)?;
+                self.report_failure(b"", error)?;
                 self.pop();
-                self.spoil();
+                self.mark_failed();
                 return ON;
             }
         };
-        match self.clear(handle.as_fd())? {
+        match self.unlink_files(handle.as_fd())? {
             TreeRemovalAction::Enter(name) => {
                 let flow = self.enter(handle.as_fd(), &name);
                 self.stack[index].handle = Some(handle);
                 flow
             }
-            TreeRemovalAction::Leave => self.leave(handle),
+            TreeRemovalAction::Leave => self.remove_top_directory(handle),
         }
     }
 
     /// Continues the listing of the directory on top of the stack, unlinks all entries but directories, and
     /// stops at a directory.
-    fn clear(&mut self, handle: BorrowedFd<'_>) -> ControlFlow<(), TreeRemovalAction> {
+    fn unlink_files(&mut self, handle: BorrowedFd<'_>) -> ControlFlow<(), TreeRemovalAction> {
         let mut buffer = mem::take(&mut self.listing);
-        let next = self.clear_with(handle, &mut buffer);
+        let next = self.unlink_files_with(handle, &mut buffer);
         self.listing = buffer;
         next
     }
 
-    fn clear_with(
+    fn unlink_files_with(
         &mut self,
         handle: BorrowedFd<'_>,
         buffer: &mut [MaybeUninit<u8>],
     ) -> ControlFlow<(), TreeRemovalAction> {
         if let Err(errno) = seek(handle, SeekFrom::Start(self.top_level().position)) {
-            self.failed(b"", errno.into())?;
+            self.report_failure(b"", errno.into())?;
             return ControlFlow::Continue(TreeRemovalAction::Leave);
         }
         let mut listing = RawDir::new(handle, buffer);
@@ -390,7 +390,7 @@ impl<'a> TreeRemover<'a> {
                 // Another process removed the directory.
                 Err(Errno::NOENT) => break,
                 Err(errno) => {
-                    self.failed(b"", errno.into())?;
+                    self.report_failure(b"", errno.into())?;
                     break;
                 }
             };
@@ -404,10 +404,10 @@ impl<'a> TreeRemover<'a> {
             };
             let step = if is_directory { RemovalStep::Enter } else { RemovalStep::Unlink };
             if (self.spares)(step, &self.path_of(name.to_bytes())) {
-                self.spoil();
+                self.mark_failed();
                 continue;
             }
-            if is_directory || self.is_found_directory(handle, name)? {
+            if is_directory || self.unlink_unless_directory(handle, name)? {
                 self.top_level().position = entry.next_entry_cookie();
                 return ControlFlow::Continue(TreeRemovalAction::Enter(name.to_bytes().into()));
             }
@@ -416,15 +416,15 @@ impl<'a> TreeRemover<'a> {
     }
 
     /// Unlinks `name`, which is no directory according to the listing; returns true if it is a directory.
-    fn is_found_directory(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> ControlFlow<(), bool> {
+    fn unlink_unless_directory(&mut self, parent: BorrowedFd<'_>, name: &CStr) -> ControlFlow<(), bool> {
         match self.unlink(parent, name.to_bytes(), AtFlags::empty()) {
-            Ok(()) => self.removed()?,
+            Ok(()) => self.count_removed()?,
             Err(Errno::NOENT) => {}
             Err(Errno::ISDIR) => return ControlFlow::Continue(true),
-            Err(Errno::BUSY) if self.keeps_mount_points => self.mounted(name.to_bytes())?,
+            Err(Errno::BUSY) if self.keeps_mount_points => self.report_mount(name.to_bytes())?,
             // The error of POSIX for a directory.
             Err(Errno::PERM) if is_directory(parent, name) => return ControlFlow::Continue(true),
-            Err(errno) => self.failed(name.to_bytes(), errno.into())?,
+            Err(errno) => self.report_failure(name.to_bytes(), errno.into())?,
         }
         ControlFlow::Continue(false)
     }
@@ -432,12 +432,14 @@ impl<'a> TreeRemover<'a> {
     /// Puts the directory `name` on the stack.
     fn enter(&mut self, parent: BorrowedFd<'_>, name: &[u8]) -> RemovalControlFlow {
         if self.path.len() + 1 + name.len() > PATH_BYTES_MAX {
-            return self.failed(name, Errno::NAMETOOLONG.into());
+            return self.report_failure(name, Errno::NAMETOOLONG.into());
         }
         let opened = self.open(parent, name);
         match opened.and_then(|handle| Ok((fstat(&handle)?, handle))) {
-            Ok((stat, _)) if FileIdentity::of(&stat) == self.top => self.failed(name, Errno::BUSY.into()),
-            Ok((_, handle)) if is_other_mount(self.mount, handle.as_fd()) => self.mounted(name),
+            Ok((stat, _)) if FileIdentity::of(&stat) == self.top => {
+                self.report_failure(name, Errno::BUSY.into())
+            }
+            Ok((_, handle)) if is_other_mount(self.mount, handle.as_fd()) => self.report_mount(name),
             Ok((stat, handle)) => {
                 self.push(name, RemovalLevel::new(FileIdentity::of(&stat), handle));
                 ON
@@ -448,8 +450,8 @@ impl<'a> TreeRemover<'a> {
                 let is_other = matches!(errno, Errno::NOTDIR | Errno::LOOP);
                 let flags = if is_other { AtFlags::empty() } else { AtFlags::REMOVEDIR };
                 match self.unlink(parent, name, flags) {
-                    Ok(()) => self.removed(),
-                    Err(_) => self.failed(name, errno.into()),
+                    Ok(()) => self.count_removed(),
+                    Err(_) => self.report_failure(name, errno.into()),
                 }
             }
         }
@@ -477,26 +479,26 @@ impl<'a> TreeRemover<'a> {
     }
 
     /// Removes the directory on top of the stack, which is empty except for entries that stay.
-    fn leave(&mut self, handle: OwnedFd) -> RemovalControlFlow {
+    fn remove_top_directory(&mut self, handle: OwnedFd) -> RemovalControlFlow {
         let Some((level, name)) = self.pop() else { return ON };
         if !level.has_failed && (self.spares)(RemovalStep::RemoveDirectory, &self.path_of(&name)) {
-            self.spoil();
+            self.mark_failed();
             return ON;
         }
         match self.unlink_directory(&name) {
-            Ok(()) => self.removed(),
+            Ok(()) => self.count_removed(),
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::NOENT) => ON,
-                Some(Errno::BUSY) if self.keeps_mount_points => self.mounted(&name),
+                Some(Errno::BUSY) if self.keeps_mount_points => self.report_mount(&name),
                 Some(Errno::NOTEMPTY | Errno::EXIST) if level.has_failed => {
-                    self.spoil();
+                    self.mark_failed();
                     ON
                 }
                 Some(Errno::NOTEMPTY | Errno::EXIST) if level.is_worth_another_pass() => {
-                    self.push(&name, level.again(handle));
+                    self.push(&name, level.next_pass(handle));
                     ON
                 }
-                _ => self.failed(&name, error),
+                _ => self.report_failure(&name, error),
             },
         }
     }
@@ -546,16 +548,16 @@ impl<'a> TreeRemover<'a> {
         self.stack.last_mut().expect("called for a directory on the stack")
     }
 
-    fn removed(&mut self) -> RemovalControlFlow {
+    fn count_removed(&mut self) -> RemovalControlFlow {
         if let Some(level) = self.stack.last_mut() {
             level.has_removed = true;
         }
         self.removal.removed_count += 1;
         self.removed_untold += 1;
-        if self.removed_untold < TELL_COUNT { ON } else { self.tell_removed() }
+        if self.removed_untold < TELL_COUNT { ON } else { self.report_removed() }
     }
 
-    fn tell_removed(&mut self) -> RemovalControlFlow {
+    fn report_removed(&mut self) -> RemovalControlFlow {
         match mem::take(&mut self.removed_untold) {
             0 => ON,
             count => (self.told)(RemovalEvent::Removed(count)),
@@ -564,22 +566,22 @@ impl<'a> TreeRemover<'a> {
 
     /// Reports a failure for `name` in the directory on top of the stack, or without a name for that
     /// directory.
-    fn failed(&mut self, name: &[u8], error: io::Error) -> RemovalControlFlow {
-        self.spoil();
+    fn report_failure(&mut self, name: &[u8], error: io::Error) -> RemovalControlFlow {
+        self.mark_failed();
         self.removal.failed_count += 1;
         let path = self.shown_path(name);
         (self.told)(RemovalEvent::Failed { path, error })
     }
 
     /// Reports a mount on `name` in the directory on top of the stack.
-    fn mounted(&mut self, name: &[u8]) -> RemovalControlFlow {
-        self.spoil();
+    fn report_mount(&mut self, name: &[u8]) -> RemovalControlFlow {
+        self.mark_failed();
         let path = self.shown_path(name);
         (self.told)(RemovalEvent::Mounted(path))
     }
 
     /// Notes that the directory on top of the stack can't become empty.
-    fn spoil(&mut self) {
+    fn mark_failed(&mut self) {
         if let Some(level) = self.stack.last_mut() {
             level.has_failed = true;
         }
@@ -613,7 +615,7 @@ impl RemovalLevel {
         self.has_removed && self.pass_count < PASSES_MAX
     }
 
-    fn again(self, handle: OwnedFd) -> RemovalLevel {
+    fn next_pass(self, handle: OwnedFd) -> RemovalLevel {
         RemovalLevel { pass_count: self.pass_count + 1, ..RemovalLevel::new(self.identity, handle) }
     }
 }

@@ -67,7 +67,12 @@ impl ScanFilter {
     }
 
     /// The reason why a name is left out, independent of its size, time and target.
-    pub(super) fn name(&self, directory: &RelPath, name: &[u8], is_directory: bool) -> Option<&'static str> {
+    pub(super) fn name_rejection(
+        &self,
+        directory: &RelPath,
+        name: &[u8],
+        is_directory: bool,
+    ) -> Option<&'static str> {
         match &self.names {
             Some(names) if !names.has(directory, name, is_directory) => Some(NOT_NAMED),
             _ => self.excludes(directory, name, is_directory).then_some(EXCLUDED),
@@ -75,12 +80,12 @@ impl ScanFilter {
     }
 
     /// The reason why a file, link or special file is left out.
-    pub(super) fn entry(&self, directory: &RelPath, entry: &Entry) -> Option<&'static str> {
+    pub(super) fn entry_rejection(&self, directory: &RelPath, entry: &Entry) -> Option<&'static str> {
         let ScanSelection { size_min, size_max, newer, .. } = &self.selection;
-        match self.name(directory, entry.name_at_source(), false) {
+        match self.name_rejection(directory, entry.name_at_source(), false) {
             Some(reason) => Some(reason),
             None => match &entry.kind {
-                EntryKind::Symlink { target } => self.link(directory, target),
+                EntryKind::Symlink { target } => self.link_rejection(directory, target),
                 EntryKind::Special(_) => None,
                 EntryKind::Regular { size } if size < size_min => Some("smaller than --min-size"),
                 EntryKind::Regular { size } if size_max.is_some_and(|most| *size > most) => {
@@ -93,7 +98,7 @@ impl ScanFilter {
         }
     }
 
-    fn link(&self, directory: &RelPath, target: &[u8]) -> Option<&'static str> {
+    fn link_rejection(&self, directory: &RelPath, target: &[u8]) -> Option<&'static str> {
         match self.selection.links {
             LinkPolicy::Copied | LinkPolicy::Followed => None,
             LinkPolicy::Skipped => Some("a symbolic link"),
@@ -269,7 +274,11 @@ mod tests {
         for (size, seconds, is_out) in
             [(9, 101, true), (10, 101, false), (20, 101, false), (21, 101, true), (10, 100, true)]
         {
-            assert_eq!(filter.entry(&RelPath::root(), &file(size, seconds)).is_some(), is_out, "{size}");
+            assert_eq!(
+                filter.entry_rejection(&RelPath::root(), &file(size, seconds)).is_some(),
+                is_out,
+                "{size}"
+            );
         }
         assert!(ScanFilter::new(&ScanSelection::default()).unwrap().is_none());
     }
@@ -307,7 +316,7 @@ mod tests {
             ("d", "g", false, false),
             ("", "other", true, false),
         ] {
-            let out = filter.name(&path(directory), name.as_bytes(), is_directory);
+            let out = filter.name_rejection(&path(directory), name.as_bytes(), is_directory);
             assert_eq!(out.is_none(), is_in, "{directory}/{name}");
         }
         assert_eq!(filter.missing().collect::<Vec<_>>(), [b"gone"]);

@@ -81,7 +81,7 @@ impl<'a> ScannedNameClassifier<'a> {
         listed_type: FileType,
         follow: bool,
     ) -> ScannedNameResult {
-        match self.without_status(name, listed_type) {
+        match self.classify_by_type(name, listed_type) {
             Some(known) => known,
             None => match status_of(directory, name, follow, self.extras.is_some()) {
                 Ok(status) => {
@@ -91,7 +91,7 @@ impl<'a> ScannedNameClassifier<'a> {
                     self.entry(name, spot, &status, was_link)
                 }
                 Err(errno @ (Errno::NOENT | Errno::LOOP)) if follow => {
-                    self.leads_nowhere(directory, name, errno)
+                    self.broken_link_failure(directory, name, errno)
                 }
                 Err(errno) => errno.into(),
             },
@@ -113,7 +113,7 @@ impl<'a> ScannedNameClassifier<'a> {
         let located = match root.locate(handle, &directory.source, name.to_bytes()) {
             Ok(located) => located,
             Err(errno @ (Errno::NOENT | Errno::LOOP | Errno::XDEV)) => {
-                return self.leads_nowhere(handle, name, errno);
+                return self.broken_link_failure(handle, name, errno);
             }
             Err(errno) => return errno.into(),
         };
@@ -125,13 +125,18 @@ impl<'a> ScannedNameClassifier<'a> {
                 let spot = EntryStatLocation { directory: located.as_fd(), name: &target, follow: false };
                 self.entry(name, spot, &status, located.was_link())
             }
-            Err(Errno::NOENT) if located.was_link() => self.leads_nowhere(handle, name, Errno::NOENT),
+            Err(Errno::NOENT) if located.was_link() => self.broken_link_failure(handle, name, Errno::NOENT),
             Err(errno) => errno.into(),
         }
     }
 
     /// The failure for a link that can't be followed.
-    fn leads_nowhere(&mut self, directory: BorrowedFd<'_>, name: &CStr, errno: Errno) -> ScannedNameResult {
+    fn broken_link_failure(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        name: &CStr,
+        errno: Errno,
+    ) -> ScannedNameResult {
         let Ok(target) = self.read_link(directory, name) else { return errno.into() };
         let target = escape(&target);
         match errno {
@@ -169,7 +174,7 @@ impl<'a> ScannedNameClassifier<'a> {
                 Some(special) if self.extras.is_some_and(|extras| extras.keeps(&special)) => {
                     EntryKind::Special(special)
                 }
-                _ => return ScannedNameResult::Skipped(left_out(other)),
+                _ => return ScannedNameResult::Skipped(skip_reason(other)),
             },
         };
         let EntryStatFields { metadata, identity, uid, gid, .. } = *status;
@@ -186,7 +191,7 @@ impl<'a> ScannedNameClassifier<'a> {
         ScannedNameResult::Entry(entry, is_one_of_several.then_some((file, status.names)))
     }
 
-    fn without_status(&self, name: &CStr, listed_type: FileType) -> Option<ScannedNameResult> {
+    fn classify_by_type(&self, name: &CStr, listed_type: FileType) -> Option<ScannedNameResult> {
         if let Err(problem) = check_name(name.to_bytes()) {
             return Some(ScannedNameResult::Failed(FailureKind::BadName, problem.to_string()));
         }
@@ -194,7 +199,7 @@ impl<'a> ScannedNameClassifier<'a> {
             FileType::Directory => Some(ScannedNameResult::Directory),
             FileType::RegularFile | FileType::Symlink | FileType::Unknown => None,
             _ if self.extras.is_some_and(ExtraMetadataReader::keeps_specials) => None,
-            other => Some(ScannedNameResult::Skipped(left_out(other))),
+            other => Some(ScannedNameResult::Skipped(skip_reason(other))),
         }
     }
 
@@ -213,7 +218,7 @@ impl<'a> ScannedNameClassifier<'a> {
     }
 }
 
-fn left_out(file_type: FileType) -> &'static str {
+fn skip_reason(file_type: FileType) -> &'static str {
     match file_type {
         FileType::Socket => "a socket",
         FileType::Fifo => "a named pipe",

@@ -132,7 +132,7 @@ impl ScanListingProof {
     ///
     /// # Errors
     /// The reason why it proves nothing.
-    pub fn prove(
+    pub fn check_listing(
         &self,
         (root_index, root): (usize, &ScanRoot),
         path: &RelPath,
@@ -152,7 +152,7 @@ impl ScanListingProof {
         if *proven == Some((key, state)) {
             return Ok(());
         }
-        let names = self.names_in(held).map_err(|_| AbsenceProofFailure::Changed)?;
+        let names = self.hash_names(held).map_err(|_| AbsenceProofFailure::Changed)?;
         if self.keys.hash_one((state, names)) != seal {
             return Err(AbsenceProofFailure::Changed);
         }
@@ -161,7 +161,7 @@ impl ScanListingProof {
     }
 
     /// Starts the seal of a directory that was just opened. A directory without a status gets no seal.
-    pub(super) fn begin(&self, held: BorrowedFd<'_>) -> Option<Box<ListingHasher>> {
+    pub(super) fn start_seal(&self, held: BorrowedFd<'_>) -> Option<Box<ListingHasher>> {
         let state = ListedDirectoryStamp::of(held).ok()?;
         Some(Box::new(ListingHasher { state: self.keys.hash_one(&state), names: 0, entry_count: 0 }))
     }
@@ -172,7 +172,7 @@ impl ScanListingProof {
     }
 
     /// Ends the seal of a directory that was listed completely.
-    pub(super) fn end(&self, root_index: usize, path: &RelPath, sealing: &ListingHasher) {
+    pub(super) fn finish_seal(&self, root_index: usize, path: &RelPath, sealing: &ListingHasher) {
         self.roots[root_index].entry_count.fetch_add(sealing.entry_count, Relaxed);
         let pair = (self.key(root_index, path), self.keys.hash_one((sealing.state, sealing.names)));
         let mut seals = self.seals();
@@ -199,7 +199,7 @@ impl ScanListingProof {
     }
 
     /// The sum of the names' hashes, which does not depend on their order.
-    fn names_in(&self, held: BorrowedFd<'_>) -> io::Result<u64> {
+    fn hash_names(&self, held: BorrowedFd<'_>) -> io::Result<u64> {
         let mut sum = 0_u64;
         for entry in Dir::read_from(held)? {
             let entry = entry?;
@@ -215,7 +215,7 @@ impl ScanListingProof {
 impl ScanRootRecord {
     fn new(root: &ScanRoot, points: &FstabRequiredMounts) -> ScanRootRecord {
         let mounts = match &root.what {
-            ScanRootScope::Tree { .. } => points.beneath(&root.root),
+            ScanRootScope::Tree { .. } => points.mount_points_beneath(&root.root),
             ScanRootScope::Name { .. } => None,
         };
         let mount = MountIdentity::of(root.root.as_fd()).ok();
@@ -268,7 +268,7 @@ impl FstabRequiredMounts {
 
     /// The mount points at or beneath a directory. A file system of `/etc/fstab` that is not mounted has no
     /// ID.
-    fn beneath(&self, root: &RootDirectory) -> Option<HashMap<RelPath, Option<u64>>> {
+    fn mount_points_beneath(&self, root: &RootDirectory) -> Option<HashMap<RelPath, Option<u64>>> {
         let top = root.real_path().ok().filter(|_| !self.mounted.is_empty())?;
         let mut points = HashMap::new();
         for point in &self.wanted {
@@ -367,7 +367,7 @@ mod tests {
     fn prove(root: &ScanRoot, record: &ScanListingProof, path: &str) -> Result<(), AbsenceProofFailure> {
         let path = RelPath::new(path.as_bytes()).unwrap();
         let held = root.root.open_directory(&path).unwrap();
-        record.prove((0, root), &path, held.as_fd(), true)
+        record.check_listing((0, root), &path, held.as_fd(), true)
     }
 
     #[test]
@@ -407,7 +407,7 @@ mod tests {
         assert_eq!(prove(&root, &record, ""), Err(AbsenceProofFailure::Changed));
         assert!(!record.has_entries(0), "it is empty");
         let held = root.root.open_directory(&RelPath::root()).unwrap();
-        let answer = record.prove((0, &root), &RelPath::root(), held.as_fd(), false);
+        let answer = record.check_listing((0, &root), &RelPath::root(), held.as_fd(), false);
         assert_eq!(answer, Ok(()), "the clock of another host is not asked");
     }
 
@@ -437,7 +437,7 @@ mod tests {
         let elsewhere = vec![("/elsewhere".into(), 0)];
         let points =
             FstabRequiredMounts { mounted: elsewhere, wanted: vec![top.join("disk"), "/elsewhere".into()] };
-        record.roots[0].mounts = points.beneath(&root.root);
+        record.roots[0].mounts = points.mount_points_beneath(&root.root);
         for (path, proof) in [
             ("disk", Err(AbsenceProofFailure::Unmounted)),
             ("disk/sub", Err(AbsenceProofFailure::Unmounted)),
@@ -449,7 +449,7 @@ mod tests {
         for (id, proof) in [(own, Ok(())), (own + 1, Err(AbsenceProofFailure::Changed))] {
             let points =
                 FstabRequiredMounts { mounted: vec![(top.join("disk"), id)], wanted: vec![top.join("disk")] };
-            record.roots[0].mounts = points.beneath(&root.root);
+            record.roots[0].mounts = points.mount_points_beneath(&root.root);
             assert_eq!(prove(&root, &record, "disk/sub"), proof);
         }
     }

@@ -89,7 +89,7 @@ pub enum ScannedItem {
     ///
     /// The first section of a directory carries its metadata, and precedes the sections of its
     /// subdirectories. It comes with the device number of its file system, see
-    /// [`carrack_layout::FileSystems::known`].
+    /// [`carrack_layout::FileSystems::known_file_system`].
     Section(DirectorySection, u64),
     /// An entry that can't be copied, with its path as the user knows it.
     Failed(EntryFailure),
@@ -135,7 +135,7 @@ impl SourceScan {
         around: &(dyn Fn(usize, &dyn Fn()) + Sync),
         found: &(dyn Fn(ScannedItem) -> ControlFlow<()> + Sync),
     ) {
-        let directories = DescriptorBudget::of_this_process().walk(OPEN_DIRECTORIES_MAX);
+        let directories = DescriptorBudget::of_this_process().walk_directories_max(OPEN_DIRECTORIES_MAX);
         let threads = self.threads.min(directories / DIRECTORIES_PER_THREAD_MIN).clamp(1, IO_THREADS_MAX);
         let offers_max = if threads == 1 { 0 } else { threads * QUEUE_TASKS_PER_THREAD };
         let queue = &TaskQueue::new(self.roots.len(), offers_max);

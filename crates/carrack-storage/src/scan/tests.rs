@@ -407,7 +407,7 @@ fn what_a_filter_leaves_out_is_told_and_not_entered() {
 
 /// A scan that follows links.
 fn following(path: &Path, threads: usize) -> SourceScan {
-    let root = Arc::new(RootDirectory::open(path).unwrap().following());
+    let root = Arc::new(RootDirectory::open(path).unwrap().with_links_followed());
     let what = ScanRootScope::Tree { sink: RelPath::root() };
     let links = carrack_model::LinkPolicy::Followed;
     let filter = ScanFilter::new(&carrack_model::ScanSelection { links, ..Default::default() }).unwrap();

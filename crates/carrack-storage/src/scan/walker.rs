@@ -112,7 +112,7 @@ impl<'a> ScanWalker<'a> {
                 let directory =
                     CopiedDirectoryPaths { root_index, source: RelPath::root(), sink: sink.clone() };
                 match root.open_directory(&RelPath::root()) {
-                    Ok(handle) => self.begin(handle, Arc::new(directory), None),
+                    Ok(handle) => self.push_directory(handle, Arc::new(directory), None),
                     Err(error) => {
                         let directory = Arc::new(directory);
                         self.begin_unlisted(
@@ -130,13 +130,13 @@ impl<'a> ScanWalker<'a> {
                     source: RelPath::root(),
                     sink: sink_directory.clone(),
                 };
-                self.begin_name(root, directory, name, sink_name, *follow)
+                self.begin_single_entry(root, directory, name, sink_name, *follow)
             }
         }
     }
 
     /// Hands on a root that is one file or link.
-    fn begin_name(
+    fn begin_single_entry(
         &mut self,
         root: &RootDirectory,
         directory: CopiedDirectoryPaths,
@@ -145,44 +145,44 @@ impl<'a> ScanWalker<'a> {
         follow: bool,
     ) -> ScanControlFlow {
         let (Ok(name), Ok(())) = (CString::new(name), check_name(sink_name)) else {
-            return self.failed(&directory, name, FailureKind::BadName, "not a file name".to_owned());
+            return self.report_failure(&directory, name, FailureKind::BadName, "not a file name".to_owned());
         };
         let inspected = self.inspect(&directory, root.as_fd(), &name, FileType::Unknown, follow);
-        if let Some(reason) = self.left_out(&directory.source, name.to_bytes(), &inspected) {
-            return self.skipped(&directory, name.to_bytes(), reason);
+        if let Some(reason) = self.rejection_reason(&directory.source, name.to_bytes(), &inspected) {
+            return self.report_skipped(&directory, name.to_bytes(), reason);
         }
         match inspected {
             ScannedNameResult::Entry(mut entry, file) => {
                 if *entry.name != *sink_name {
                     entry.source_name = Some(mem::replace(&mut entry.name, sink_name.into()));
                 }
-                self.one_of_several(&directory, &mut entry, file);
+                self.replace_hard_link(&directory, &mut entry, file);
                 let section = DirectorySection {
                     directory: Arc::new(directory),
                     metadata: None,
                     extras: None,
                     entries: vec![entry],
                 };
-                self.give(ScannedItem::Section(section, root.identity().dev))
+                self.emit(ScannedItem::Section(section, root.identity().dev))
             }
-            ScannedNameResult::Directory => self.skipped(&directory, name.to_bytes(), "a directory"),
+            ScannedNameResult::Directory => self.report_skipped(&directory, name.to_bytes(), "a directory"),
             // Within a tree it is left out; as a source that the user named it is a failure.
             ScannedNameResult::Skipped(what) => {
                 let detail = format!("{what}, which is not copied");
-                self.failed(&directory, name.to_bytes(), FailureKind::NotAFile, detail)
+                self.report_failure(&directory, name.to_bytes(), FailureKind::NotAFile, detail)
             }
-            other => self.not_an_entry(&directory, name.to_bytes(), other),
+            other => self.report_non_entry(&directory, name.to_bytes(), other),
         }
     }
 
     fn enter(&mut self, child: &ChildDirectory) -> ScanControlFlow {
         let root = &self.scan.roots[child.directory.root_index as usize].root;
-        match root.open_inner(child.parent.as_fd(), &child.directory.source) {
-            Ok(handle) => self.begin(handle, Arc::clone(&child.directory), child.lineage.as_ref()),
+        match root.open_child_directory(child.parent.as_fd(), &child.directory.source) {
+            Ok(handle) => self.push_directory(handle, Arc::clone(&child.directory), child.lineage.as_ref()),
             Err(errno) => {
                 let (directory, lineage) = (Arc::clone(&child.directory), child.lineage.as_ref());
                 self.begin_unlisted(
-                    || Ok(root.enter_inner(child.parent.as_fd(), &child.directory.source)?),
+                    || Ok(root.enter_child_directory(child.parent.as_fd(), &child.directory.source)?),
                     directory,
                     lineage,
                     &errno.into(),
@@ -202,10 +202,10 @@ impl<'a> ScanWalker<'a> {
         let filter = self.scan.filter.as_ref().filter(|_| error.kind() == io::ErrorKind::PermissionDenied);
         let names = filter.map(|filter| filter.names_in(&directory.source)).unwrap_or_default();
         let (false, Ok(handle)) = (names.is_empty(), open()) else {
-            return self.failed_io(&directory, error);
+            return self.report_io_failure(&directory, error);
         };
         let level_count = self.stack.len();
-        self.begin(handle, directory, above)?;
+        self.push_directory(handle, directory, above)?;
         if self.stack.len() == level_count {
             return ON;
         }
@@ -213,18 +213,18 @@ impl<'a> ScanWalker<'a> {
         level.is_listed = true;
         let handle = match level.handle(&self.scan.roots[level.directory().root_index as usize].root) {
             Ok(handle) => handle,
-            Err(error) => return self.failed_io(level.directory(), &error),
+            Err(error) => return self.report_io_failure(level.directory(), &error),
         };
         for name in names.into_iter().filter_map(|name| CString::new(name).ok()) {
-            self.meet(&mut level, handle.as_fd(), &name, FileType::Unknown)?;
+            self.visit_name(&mut level, handle.as_fd(), &name, FileType::Unknown)?;
         }
-        self.hand_on(&mut level)?;
+        self.emit_section(&mut level)?;
         self.stack.push(level);
         ON
     }
 
     /// Pushes a directory that was just opened on the stack.
-    fn begin(
+    fn push_directory(
         &mut self,
         handle: OwnedFd,
         directory: Arc<CopiedDirectoryPaths>,
@@ -232,19 +232,26 @@ impl<'a> ScanWalker<'a> {
     ) -> ScanControlFlow {
         let stat = match fstat(&handle) {
             Ok(stat) => stat,
-            Err(errno) => return self.failed_io(&directory, &errno.into()),
+            Err(errno) => return self.report_io_failure(&directory, &errno.into()),
         };
         let identity = FileIdentity::of(&stat);
         if self.scan.destination == Some(identity) {
             let detail = "it is the destination".to_owned();
-            return self.failed(&directory, b"", FailureKind::IntoItself, detail);
+            return self.report_failure(&directory, b"", FailureKind::IntoItself, detail);
         }
-        if self.is_elsewhere(&directory, identity) {
-            return self.skipped(&directory, b"", "on another file system");
+        if self.is_on_excluded_file_system(&directory, identity) {
+            return self.report_skipped(&directory, b"", "on another file system");
         }
         let lineage = if self.follows_links() {
             match DirectoryLineage::enter(identity, above.cloned()) {
-                None => return self.failed(&directory, b"", FailureKind::ReadError, LEADS_BACK.to_owned()),
+                None => {
+                    return self.report_failure(
+                        &directory,
+                        b"",
+                        FailureKind::ReadError,
+                        LEADS_BACK.to_owned(),
+                    );
+                }
                 entered => entered,
             }
         } else {
@@ -252,7 +259,7 @@ impl<'a> ScanWalker<'a> {
         };
         let spot = AttributeHolder::Open(handle.as_fd());
         let extras = self.scan.extras.as_ref().and_then(|extras| extras.read(spot, stat.st_uid, stat.st_gid));
-        let sealing = self.scan.record.as_ref().and_then(|record| record.begin(handle.as_fd()));
+        let sealing = self.scan.record.as_ref().and_then(|record| record.start_seal(handle.as_fd()));
         let mut level = WalkLevel::new(directory, handle, identity, metadata_of(&stat), extras, lineage);
         level.sealing = sealing;
         self.stack.push(level);
@@ -263,7 +270,7 @@ impl<'a> ScanWalker<'a> {
     }
 
     /// Returns true if a directory lies on a file system that is left out.
-    fn is_elsewhere(&self, directory: &CopiedDirectoryPaths, identity: FileIdentity) -> bool {
+    fn is_on_excluded_file_system(&self, directory: &CopiedDirectoryPaths, identity: FileIdentity) -> bool {
         let root = &self.scan.roots[directory.root_index as usize].root;
         let is_on_one = self.scan.filter.as_ref().is_some_and(|filter| filter.is_on_one_file_system());
         is_on_one && identity.dev != root.identity().dev
@@ -280,7 +287,7 @@ impl<'a> ScanWalker<'a> {
             Ok(handle) => handle,
             Err(error) => {
                 self.leave(&level);
-                return self.failed_io(level.directory(), &error);
+                return self.report_io_failure(level.directory(), &error);
             }
         };
         if !level.children.is_empty() {
@@ -303,7 +310,7 @@ impl<'a> ScanWalker<'a> {
         let first = level.first_child();
         if let Some(Err(problem)) = first {
             let name = level.children.first().unwrap_or_default();
-            self.failed(level.directory(), name, FailureKind::BadName, problem.to_string())?;
+            self.report_failure(level.directory(), name, FailureKind::BadName, problem.to_string())?;
         }
         level.children.drop_first();
         let lineage = level.lineage.clone();
@@ -330,7 +337,7 @@ impl<'a> ScanWalker<'a> {
         let flow = self.list_with(level, handle, &mut buffer[..bytes], children_max);
         self.listing = buffer;
         flow?;
-        self.hand_on(level)
+        self.emit_section(level)
     }
 
     fn list_with(
@@ -343,11 +350,11 @@ impl<'a> ScanWalker<'a> {
         let mut listing = RawDir::new(handle, buffer);
         while let Some(raw) = listing.next() {
             match raw {
-                Ok(raw) => self.meet(level, handle, raw.file_name(), raw.file_type())?,
+                Ok(raw) => self.visit_name(level, handle, raw.file_name(), raw.file_type())?,
                 Err(Errno::INTR) => {}
                 Err(errno) => {
                     level.is_listed = true;
-                    return self.failed_io(level.directory(), &errno.into());
+                    return self.report_io_failure(level.directory(), &errno.into());
                 }
             }
             if listing.is_buffer_empty() && level.children.byte_count() >= children_max {
@@ -357,12 +364,12 @@ impl<'a> ScanWalker<'a> {
         level.is_listed = true;
         if let (Some(record), Some(sealing)) = (&self.scan.record, level.sealing.take()) {
             let directory = level.directory();
-            record.end(directory.root_index as usize, &directory.source, &sealing);
+            record.finish_seal(directory.root_index as usize, &directory.source, &sealing);
         }
         ON
     }
 
-    fn meet(
+    fn visit_name(
         &mut self,
         level: &mut WalkLevel,
         handle: BorrowedFd<'_>,
@@ -376,8 +383,8 @@ impl<'a> ScanWalker<'a> {
             record.add_name(sealing, name.to_bytes());
         }
         let inspected = self.inspect(level.directory(), handle, name, listed_type, false);
-        if let Some(reason) = self.left_out(&level.directory().source, name.to_bytes(), &inspected) {
-            return self.skipped(level.directory(), name.to_bytes(), reason);
+        if let Some(reason) = self.rejection_reason(&level.directory().source, name.to_bytes(), &inspected) {
+            return self.report_skipped(level.directory(), name.to_bytes(), reason);
         }
         if let (Some(sealing), ScannedNameResult::Entry(..) | ScannedNameResult::Directory) =
             (&mut level.sealing, &inspected)
@@ -386,15 +393,15 @@ impl<'a> ScanWalker<'a> {
         }
         match inspected {
             ScannedNameResult::Entry(mut entry, file) => {
-                self.one_of_several(level.directory(), &mut entry, file);
+                self.replace_hard_link(level.directory(), &mut entry, file);
                 self.entries.push(entry);
-                if self.entries.len() < SCAN_BATCH_ENTRIES_MAX { ON } else { self.hand_on(level) }
+                if self.entries.len() < SCAN_BATCH_ENTRIES_MAX { ON } else { self.emit_section(level) }
             }
             ScannedNameResult::Directory => {
                 level.children.push(name);
                 ON
             }
-            other => self.not_an_entry(level.directory(), name.to_bytes(), other),
+            other => self.report_non_entry(level.directory(), name.to_bytes(), other),
         }
     }
 
@@ -421,7 +428,7 @@ impl<'a> ScanWalker<'a> {
     }
 
     /// The reason why the filter rejects an entry, if it does.
-    fn left_out(
+    fn rejection_reason(
         &self,
         directory: &RelPath,
         name: &[u8],
@@ -429,30 +436,30 @@ impl<'a> ScanWalker<'a> {
     ) -> Option<&'static str> {
         let filter = self.scan.filter.as_ref()?;
         match inspected {
-            ScannedNameResult::Entry(entry, _) => filter.entry(directory, entry),
-            ScannedNameResult::Directory => filter.name(directory, name, true),
+            ScannedNameResult::Entry(entry, _) => filter.entry_rejection(directory, entry),
+            ScannedNameResult::Directory => filter.name_rejection(directory, name, true),
             ScannedNameResult::Skipped(_) | ScannedNameResult::Failed(..) => {
-                filter.name(directory, name, false)
+                filter.name_rejection(directory, name, false)
             }
         }
     }
 
     /// Hands on the waiting entries of the level, with its metadata in the first section.
-    fn hand_on(&mut self, level: &mut WalkLevel) -> ScanControlFlow {
+    fn emit_section(&mut self, level: &mut WalkLevel) -> ScanControlFlow {
         let (metadata, extras) = (level.metadata.take(), level.extras.take());
         if self.entries.is_empty() && metadata.is_none() {
             return ON;
         }
         let entries = self.entries.drain(..).collect();
         let directory = Arc::clone(level.directory());
-        self.give(ScannedItem::Section(
+        self.emit(ScannedItem::Section(
             DirectorySection { directory, metadata, extras, entries },
             level.device(),
         ))
     }
 
     /// Replaces a further name of a file by an entry without contents.
-    fn one_of_several(
+    fn replace_hard_link(
         &self,
         directory: &CopiedDirectoryPaths,
         entry: &mut Entry,
@@ -460,37 +467,37 @@ impl<'a> ScanWalker<'a> {
     ) {
         let (Some((file, names)), Some(extras)) = (file, &self.scan.extras) else { return };
         let Ok(path) = directory.sink.join(&entry.name) else { return };
-        if let Some(same_as) = extras.same_as(file, names, entry.size(), path) {
+        if let Some(same_as) = extras.hard_link_target(file, names, entry.size(), path) {
             entry.kind = EntryKind::Regular { size: 0 };
             entry.extras =
                 Some(Box::new(ExtraMetadata { same_as: Some(same_as), ..ExtraMetadata::default() }));
         }
     }
 
-    fn not_an_entry(
+    fn report_non_entry(
         &self,
         directory: &CopiedDirectoryPaths,
         name: &[u8],
         inspected: ScannedNameResult,
     ) -> ScanControlFlow {
         match inspected {
-            ScannedNameResult::Failed(kind, detail) => self.failed(directory, name, kind, detail),
-            ScannedNameResult::Skipped(reason) => self.skipped(directory, name, reason),
+            ScannedNameResult::Failed(kind, detail) => self.report_failure(directory, name, kind, detail),
+            ScannedNameResult::Skipped(reason) => self.report_skipped(directory, name, reason),
             ScannedNameResult::Entry(..) | ScannedNameResult::Directory => ON,
         }
     }
 
-    fn skipped(&self, directory: &CopiedDirectoryPaths, name: &[u8], reason: &str) -> ScanControlFlow {
+    fn report_skipped(&self, directory: &CopiedDirectoryPaths, name: &[u8], reason: &str) -> ScanControlFlow {
         let path = self.full_path(directory, name);
-        self.give(ScannedItem::Skipped { path, reason: reason.to_owned() })
+        self.emit(ScannedItem::Skipped { path, reason: reason.to_owned() })
     }
 
     /// Reports a directory that could not be read.
-    fn failed_io(&self, directory: &CopiedDirectoryPaths, error: &io::Error) -> ScanControlFlow {
-        self.failed(directory, b"", source_failure_kind_of(error), error.to_string())
+    fn report_io_failure(&self, directory: &CopiedDirectoryPaths, error: &io::Error) -> ScanControlFlow {
+        self.report_failure(directory, b"", source_failure_kind_of(error), error.to_string())
     }
 
-    fn failed(
+    fn report_failure(
         &self,
         directory: &CopiedDirectoryPaths,
         name: &[u8],
@@ -498,11 +505,11 @@ impl<'a> ScanWalker<'a> {
         detail: String,
     ) -> ScanControlFlow {
         let path = self.full_path(directory, name);
-        self.give(ScannedItem::Failed(EntryFailure { path, kind, detail }))
+        self.emit(ScannedItem::Failed(EntryFailure { path, kind, detail }))
     }
 
     /// Calls the consumer, unless the scan was stopped.
-    fn give(&self, found: ScannedItem) -> ScanControlFlow {
+    fn emit(&self, found: ScannedItem) -> ScanControlFlow {
         if self.queue.is_stopped() { ControlFlow::Break(()) } else { (self.found)(found) }
     }
 

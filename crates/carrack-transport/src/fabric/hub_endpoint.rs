@@ -39,7 +39,7 @@ impl FabricHubEndpoint {
         bell: FabricPeerWaker,
         stall: Duration,
     ) -> Result<FabricHubEndpoint, TransportError> {
-        let peer = endpoint.add_peer(peer_name).map_err(failed)?;
+        let peer = endpoint.add_peer(peer_name).map_err(to_transport_error)?;
         let hello = FabricPeerMessage { stream: 0, sequence: 0, kind: FabricHubMessageBody::Hello };
         // The descriptor of the provider `net` is always readable.
         let has_descriptor =
@@ -56,7 +56,7 @@ impl FabricHubEndpoint {
         })
     }
 
-    pub(super) fn say(&mut self, stream: usize, sequence: u64, kind: FabricHubMessageBody) {
+    pub(super) fn queue_message(&mut self, stream: usize, sequence: u64, kind: FabricHubMessageBody) {
         self.outbox.push_back(FabricPeerMessage { stream, sequence, kind });
     }
 
@@ -65,15 +65,15 @@ impl FabricHubEndpoint {
     /// memory, and a poll would spin on it.
     pub(super) fn poll(&mut self, is_reading: bool) -> Result<Vec<EndpointEvent>, TransportError> {
         // The bell first: messages sent from now on ring again.
-        let is_rung = self.bell.listen()?;
+        let is_rung = self.bell.drain_wakeups()?;
         let is_due = self.looked.elapsed() >= self.nap;
         if !(self.has_descriptor || is_rung || is_reading || is_due) {
             return Ok(Vec::new());
         }
         self.looked = Instant::now();
         let mut events = Vec::new();
-        self.endpoint.poll(&mut events).map_err(failed)?;
-        if self.endpoint.oldest_operation().is_some_and(|age| age > self.stall) {
+        self.endpoint.poll(&mut events).map_err(to_transport_error)?;
+        if self.endpoint.oldest_operation_age().is_some_and(|age| age > self.stall) {
             return Err(io::Error::from(io::ErrorKind::TimedOut).into());
         }
         Ok(events)
@@ -83,20 +83,24 @@ impl FabricHubEndpoint {
     pub(super) fn send(&mut self) -> Result<bool, TransportError> {
         let before = self.outbox.len();
         while let Some(message) = self.outbox.front() {
-            if !self.endpoint.send(self.peer, &message.encode(), 0).map_err(failed)? {
+            if !self.endpoint.send(self.peer, &message.encode(), 0).map_err(to_transport_error)? {
                 break;
             }
             self.outbox.pop_front();
         }
         let has_sent = self.outbox.len() < before;
         if has_sent && !self.has_descriptor {
-            self.bell.ring();
+            self.bell.wake_peer();
         }
         Ok(has_sent)
     }
 
     /// The time until the next turn. `has_moved`: this turn did work; `is_done`: no work is left.
-    pub(super) fn next_turn(&mut self, has_moved: bool, is_done: bool) -> Result<Duration, TransportError> {
+    pub(super) fn time_until_next_turn(
+        &mut self,
+        has_moved: bool,
+        is_done: bool,
+    ) -> Result<Duration, TransportError> {
         if has_moved || self.has_descriptor && !self.endpoint.may_wait() {
             self.nap = NAP_MIN;
             return Ok(Duration::ZERO);
@@ -104,7 +108,7 @@ impl FabricHubEndpoint {
         if is_done && self.outbox.is_empty() && self.endpoint.operations_under_way() == 0 {
             return Ok(REST);
         }
-        self.bell.check()?;
+        self.bell.check_peer_open()?;
         self.nap = (2 * self.nap).min(NAP_MAX);
         Ok(self.nap)
     }
@@ -115,7 +119,7 @@ impl FabricHubEndpoint {
     }
 
     /// Sends the last messages, within about 100 ms.
-    pub(super) fn part(&mut self) {
+    pub(super) fn send_last_messages(&mut self) {
         for _ in 0..100 {
             let is_lost = self.send().is_err() || self.poll(true).is_err();
             if is_lost || (self.outbox.is_empty() && self.endpoint.operations_under_way() == 0) {
@@ -126,11 +130,11 @@ impl FabricHubEndpoint {
     }
 }
 
-pub(super) fn failed(error: FabricError) -> TransportError {
+pub(super) fn to_transport_error(error: FabricError) -> TransportError {
     io::Error::other(error).into()
 }
 
 /// The error for a message that breaks the protocol.
-pub(super) fn nonsense(what: &str) -> TransportError {
+pub(super) fn protocol_error(what: &str) -> TransportError {
     io::Error::new(io::ErrorKind::InvalidData, format!("the peer broke the protocol: {what}")).into()
 }

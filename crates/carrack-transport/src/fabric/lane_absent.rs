@@ -18,7 +18,7 @@ pub type UnconnectedFabricLane = AbsentFabricLane;
 impl AbsentFabricLane {
     /// # Errors
     /// Always, with the reason.
-    pub fn of_source(
+    pub fn open_source(
         _wanted: &FabricRequirements<'_>,
         _shared: SlotPool,
     ) -> Result<UnconnectedFabricLane, String> {
@@ -27,7 +27,7 @@ impl AbsentFabricLane {
 
     /// # Errors
     /// Always, with the reason.
-    pub fn of_sink(
+    pub fn open_sink(
         _wanted: &FabricRequirements<'_>,
         _slots: SlotPool,
     ) -> Result<UnconnectedFabricLane, String> {

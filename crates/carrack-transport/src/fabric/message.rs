@@ -60,12 +60,12 @@ impl FabricPeerMessage {
     /// `None` for malformed bytes.
     pub(super) fn decode(bytes: &[u8]) -> Option<FabricPeerMessage> {
         let stream = u32::from_le_bytes(bytes.get(1..5)?.try_into().ok()?) as usize;
-        let sequence = word(bytes, 5)?;
+        let sequence = u64_at(bytes, 5)?;
         let kind = match (bytes[0], bytes.len()) {
             (1, OFFER_BYTES) => FabricHubMessageBody::Offer {
                 header: bytes[HEAD_BYTES..TAG_AT].try_into().ok()?,
                 tag: bytes[TAG_AT..PLACE_AT].try_into().ok()?,
-                place: RemoteMemory { address: word(bytes, PLACE_AT)?, key: word(bytes, PLACE_AT + 8)? },
+                place: RemoteMemory { address: u64_at(bytes, PLACE_AT)?, key: u64_at(bytes, PLACE_AT + 8)? },
             },
             (2, HEAD_BYTES) => FabricHubMessageBody::Taken,
             (3, HEAD_BYTES) => FabricHubMessageBody::Finished,
@@ -77,7 +77,7 @@ impl FabricPeerMessage {
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 

@@ -49,7 +49,7 @@ use rustix::event::PollFlags;
 use crate::endpoint_interface::{ReceiveEndpoint, TransportError, TransportSendEndpoint};
 use crate::seal::ConnectionCipherState;
 
-pub use survey::{FabricProviderDomain, is_installed_device, library, offers, usable_offers};
+pub use survey::{FabricProviderDomain, is_installed_device, library_version, offers, usable_offers};
 pub use unconnected_lane::UnconnectedFabricLane;
 
 /// Offered objects of a stream that the sink has not taken: a long path or busy storage at the sink delays
@@ -67,7 +67,7 @@ pub trait FabricProgressEngine: Send {
     ///
     /// # Errors
     /// The provider's error, or the other end's. The session is over.
-    fn turn(&mut self) -> Result<Duration, TransportError>;
+    fn make_progress(&mut self) -> Result<Duration, TransportError>;
 
     /// The descriptors and the `poll` events that ask for the next turn.
     fn readiness(&self) -> Vec<(BorrowedFd<'_>, PollFlags)>;

@@ -12,7 +12,7 @@ use carrack_machine::{Slot, SlotPool};
 use carrack_wire::{FrameHeader, FrameKind};
 use rustix::event::PollFlags;
 
-use super::hub_endpoint::{FabricHubEndpoint, failed, nonsense};
+use super::hub_endpoint::{FabricHubEndpoint, protocol_error, to_transport_error};
 use super::message::{FabricHubMessageBody, FabricPeerMessage};
 use super::stream_endpoints::FabricReceiver;
 use super::wakeup_connections::FabricPeerWaker;
@@ -125,7 +125,7 @@ impl FabricSink {
     fn read(&mut self, offer: ObjectOffer, slot: Slot) -> Result<bool, TransportError> {
         let bytes = offer.header.body_len as usize;
         if bytes == 0 {
-            self.take(offer, slot);
+            self.finish_read(offer, slot);
             return Ok(true);
         }
         let tag = self.next_tag;
@@ -140,40 +140,41 @@ impl FabricSink {
                 self.offers.push_front(offer);
                 Ok(false)
             }
-            Err(FabricPostRefusal::Failed(_, error)) => Err(failed(error)),
+            Err(FabricPostRefusal::Failed(_, error)) => Err(to_transport_error(error)),
         }
     }
 
     /// Takes an object that has been read, and tells the source that its slot is free.
-    fn take(&mut self, offer: ObjectOffer, slot: Slot) {
+    fn finish_read(&mut self, offer: ObjectOffer, slot: Slot) {
         let ObjectOffer { stream: index, sequence, header, tag, .. } = offer;
         let stream = &mut self.streams[index];
         stream.open -= 1;
         stream.ready.insert(sequence, (IncomingObject { header, slot }, tag));
-        self.wire.say(index, sequence, FabricHubMessageBody::Taken);
+        self.wire.queue_message(index, sequence, FabricHubMessageBody::Taken);
     }
 
-    fn hear(&mut self, event: EndpointEvent) -> Result<(), TransportError> {
+    fn handle_event(&mut self, event: EndpointEvent) -> Result<(), TransportError> {
         match event {
             EndpointEvent::Read { tag, slot, result } => {
-                let offer = self.reading.remove(&tag).ok_or_else(|| nonsense("a read that nobody began"))?;
-                result.map_err(failed)?;
-                self.take(offer, slot);
+                let offer =
+                    self.reading.remove(&tag).ok_or_else(|| protocol_error("a read that nobody began"))?;
+                result.map_err(to_transport_error)?;
+                self.finish_read(offer, slot);
                 Ok(())
             }
-            EndpointEvent::Message(bytes) => self.hear_message(&bytes),
-            EndpointEvent::Sent { result, .. } => result.map_err(failed),
-            EndpointEvent::ReceiveFailed(error) => Err(failed(error)),
-            other => Err(nonsense(&format!("{other:?}"))),
+            EndpointEvent::Message(bytes) => self.handle_message(&bytes),
+            EndpointEvent::Sent { result, .. } => result.map_err(to_transport_error),
+            EndpointEvent::ReceiveFailed(error) => Err(to_transport_error(error)),
+            other => Err(protocol_error(&format!("{other:?}"))),
         }
     }
 
-    fn hear_message(&mut self, bytes: &[u8]) -> Result<(), TransportError> {
+    fn handle_message(&mut self, bytes: &[u8]) -> Result<(), TransportError> {
         let Some(FabricPeerMessage { stream: index, sequence, kind }) = FabricPeerMessage::decode(bytes)
         else {
-            return Err(nonsense("no message of a hub"));
+            return Err(protocol_error("no message of a hub"));
         };
-        let stream = self.streams.get_mut(index).ok_or_else(|| nonsense("no such stream"))?;
+        let stream = self.streams.get_mut(index).ok_or_else(|| protocol_error("no such stream"))?;
         match kind {
             FabricHubMessageBody::Hello => {}
             FabricHubMessageBody::Finished => stream.count = Some(sequence),
@@ -189,7 +190,7 @@ impl FabricSink {
                 (stream.open, stream.offered) = (stream.open + 1, sequence + 1);
                 self.offers.push_back(ObjectOffer { stream: index, sequence, header, tag, place });
             }
-            FabricHubMessageBody::Taken => return Err(nonsense("what a source doesn't say")),
+            FabricHubMessageBody::Taken => return Err(protocol_error("what a source doesn't say")),
         }
         Ok(())
     }
@@ -214,7 +215,7 @@ impl FabricSink {
             has_moved = true;
         }
         if is_gone {
-            self.wire.say(index, 0, FabricHubMessageBody::Gone);
+            self.wire.queue_message(index, 0, FabricHubMessageBody::Gone);
         }
         if is_gone || stream.count.is_some_and(|count| stream.next >= count) {
             // Dropping the queue shows the endpoint the end of the stream.
@@ -226,19 +227,19 @@ impl FabricSink {
 }
 
 impl FabricProgressEngine for FabricSink {
-    fn turn(&mut self) -> Result<Duration, TransportError> {
+    fn make_progress(&mut self) -> Result<Duration, TransportError> {
         // Reads first: a provider that copies at once has then completed the read within this turn.
         let mut has_moved = self.read_offers()?;
         for event in self.wire.poll(!self.reading.is_empty())? {
             has_moved = true;
-            self.hear(event)?;
+            self.handle_event(event)?;
         }
         for stream in 0..self.streams.len() {
             has_moved |= self.deliver(stream);
         }
         has_moved |= self.wire.send()?;
         let is_done = self.is_done();
-        self.wire.next_turn(has_moved, is_done)
+        self.wire.time_until_next_turn(has_moved, is_done)
     }
 
     fn readiness(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
@@ -253,9 +254,9 @@ impl Drop for FabricSink {
     fn drop(&mut self) {
         for index in 0..self.streams.len() {
             if self.streams[index].objects.is_some() {
-                self.wire.say(index, 0, FabricHubMessageBody::Gone);
+                self.wire.queue_message(index, 0, FabricHubMessageBody::Gone);
             }
         }
-        self.wire.part();
+        self.wire.send_last_messages();
     }
 }

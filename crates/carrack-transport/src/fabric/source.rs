@@ -8,7 +8,7 @@ use carrack_fabric::{EndpointEvent, FabricEndpoint, FabricMemoryAccess, Register
 use carrack_machine::{Slot, SlotPool};
 use rustix::event::PollFlags;
 
-use super::hub_endpoint::{FabricHubEndpoint, failed, nonsense};
+use super::hub_endpoint::{FabricHubEndpoint, protocol_error, to_transport_error};
 use super::message::{FabricHubMessageBody, FabricPeerMessage};
 use super::stream_endpoints::FabricSender;
 use super::wakeup_connections::FabricPeerWaker;
@@ -67,7 +67,7 @@ impl FabricSource {
         Ok((FabricSource { wire, streams, regions: vec![region], window }, ends))
     }
 
-    fn offer_from(&mut self, index: usize) -> Result<bool, TransportError> {
+    fn offer_objects(&mut self, index: usize) -> Result<bool, TransportError> {
         let mut has_moved = false;
         while self.streams[index].offered.len() < self.window {
             let Some(objects) = &mut self.streams[index].objects else { break };
@@ -77,7 +77,7 @@ impl FabricSource {
                 (ReceiveResult::Closed, _) => {
                     self.streams[index].objects = None;
                     let count = self.streams[index].next;
-                    self.wire.say(index, count, FabricHubMessageBody::Finished);
+                    self.wire.queue_message(index, count, FabricHubMessageBody::Finished);
                 }
             }
             has_moved = true;
@@ -87,9 +87,9 @@ impl FabricSource {
 
     fn offer(&mut self, index: usize, incoming: IncomingObject, tag: SealTag) -> Result<(), TransportError> {
         let IncomingObject { header, slot } = incoming;
-        let place = if header.body_len == 0 { NOWHERE } else { self.place_of(&slot)? };
+        let place = if header.body_len == 0 { NOWHERE } else { self.remote_memory_of(&slot)? };
         let stream = &mut self.streams[index];
-        self.wire.say(
+        self.wire.queue_message(
             index,
             stream.next,
             FabricHubMessageBody::Offer { header: header.encode(), tag, place },
@@ -100,28 +100,32 @@ impl FabricSource {
     }
 
     /// The slot's location. Registers the pool of a slot on first use.
-    fn place_of(&mut self, slot: &Slot) -> Result<RemoteMemory, TransportError> {
-        if let Some(place) = self.regions.iter().find_map(|region| region.place_of(slot)) {
+    fn remote_memory_of(&mut self, slot: &Slot) -> Result<RemoteMemory, TransportError> {
+        if let Some(place) = self.regions.iter().find_map(|region| region.remote_memory_of(slot)) {
             return Ok(place);
         }
-        let region =
-            self.wire.endpoint.register(&slot.pool(), FabricMemoryAccess::PeersRead).map_err(failed)?;
-        let place = region.place_of(slot).ok_or_else(|| nonsense("a slot outside of its pool"))?;
+        let region = self
+            .wire
+            .endpoint
+            .register(&slot.pool(), FabricMemoryAccess::PeersRead)
+            .map_err(to_transport_error)?;
+        let place =
+            region.remote_memory_of(slot).ok_or_else(|| protocol_error("a slot outside of its pool"))?;
         self.regions.push(region);
         Ok(place)
     }
 
-    fn hear(&mut self, event: EndpointEvent) -> Result<(), TransportError> {
+    fn handle_event(&mut self, event: EndpointEvent) -> Result<(), TransportError> {
         let bytes = match event {
             EndpointEvent::Message(bytes) => bytes,
-            EndpointEvent::Sent { result, .. } => return result.map_err(failed),
-            EndpointEvent::ReceiveFailed(error) => return Err(failed(error)),
-            other => return Err(nonsense(&format!("{other:?}"))),
+            EndpointEvent::Sent { result, .. } => return result.map_err(to_transport_error),
+            EndpointEvent::ReceiveFailed(error) => return Err(to_transport_error(error)),
+            other => return Err(protocol_error(&format!("{other:?}"))),
         };
         let Some(FabricPeerMessage { stream, sequence, kind }) = FabricPeerMessage::decode(&bytes) else {
-            return Err(nonsense("no message of a hub"));
+            return Err(protocol_error("no message of a hub"));
         };
-        let stream = self.streams.get_mut(stream).ok_or_else(|| nonsense("no such stream"))?;
+        let stream = self.streams.get_mut(stream).ok_or_else(|| protocol_error("no such stream"))?;
         match kind {
             FabricHubMessageBody::Hello => {}
             FabricHubMessageBody::Taken if stream.offered.remove(&sequence).is_some() => {}
@@ -129,26 +133,26 @@ impl FabricSource {
                 stream.objects = None;
                 stream.offered.clear();
             }
-            _ => return Err(nonsense("what a sink doesn't say")),
+            _ => return Err(protocol_error("what a sink doesn't say")),
         }
         Ok(())
     }
 }
 
 impl FabricProgressEngine for FabricSource {
-    fn turn(&mut self) -> Result<Duration, TransportError> {
+    fn make_progress(&mut self) -> Result<Duration, TransportError> {
         let mut has_moved = false;
         for event in self.wire.poll(false)? {
             has_moved = true;
-            self.hear(event)?;
+            self.handle_event(event)?;
         }
         for stream in 0..self.streams.len() {
-            has_moved |= self.offer_from(stream)?;
+            has_moved |= self.offer_objects(stream)?;
         }
         has_moved |= self.wire.send()?;
         // Without offered objects no operation is under way, and the next object in a queue wakes the hub.
         let is_idle = self.streams.iter().all(|stream| stream.offered.is_empty());
-        self.wire.next_turn(has_moved, is_idle)
+        self.wire.time_until_next_turn(has_moved, is_idle)
     }
 
     fn readiness(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
@@ -163,9 +167,9 @@ impl Drop for FabricSource {
     fn drop(&mut self) {
         for (index, stream) in self.streams.iter().enumerate() {
             if stream.objects.is_some() || !stream.offered.is_empty() {
-                self.wire.say(index, 0, FabricHubMessageBody::Gone);
+                self.wire.queue_message(index, 0, FabricHubMessageBody::Gone);
             }
         }
-        self.wire.part();
+        self.wire.send_last_messages();
     }
 }

@@ -34,12 +34,12 @@ impl FabricSender {
         seal: Option<ConnectionCipherState>,
         shared: &SlotPool,
     ) -> FabricSender {
-        let hides = seal.as_ref().is_some_and(ConnectionCipherState::hides);
+        let hides = seal.as_ref().is_some_and(ConnectionCipherState::encrypts);
         FabricSender { hub, seal, shared: hides.then(|| shared.clone()), waiting: None }
     }
 
     /// Seals the waiting object and gives it to the hub, if a slot is free.
-    fn depart(&mut self) {
+    fn submit_waiting(&mut self) {
         let Some(OutgoingObject { header, payload }) = self.waiting.take() else { return };
         let ObjectPayload::Slot(mut slot) = payload else { return };
         let len = header.body_len as usize;
@@ -73,12 +73,12 @@ impl TransportSendEndpoint for FabricSender {
             return Err(outgoing);
         }
         self.waiting = Some(outgoing);
-        self.depart();
+        self.submit_waiting();
         Ok(())
     }
 
     fn advance(&mut self, patience: EndpointWaitLimit) -> Result<SenderReadiness, TransportError> {
-        self.depart();
+        self.submit_waiting();
         if self.waiting.is_some() {
             self.hub.advance(EndpointWaitLimit::None)?;
             if patience == EndpointWaitLimit::Brief {
@@ -140,7 +140,7 @@ impl ReceiveEndpoint for FabricReceiver {
         self.hub.readiness()
     }
 
-    fn count_in(&mut self, arrived: Arc<AtomicU64>) {
+    fn count_received_bytes(&mut self, arrived: Arc<AtomicU64>) {
         self.arrived = arrived;
     }
 }

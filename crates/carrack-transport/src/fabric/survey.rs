@@ -37,8 +37,8 @@ pub fn is_installed_device(domain: &str) -> bool {
 ///
 /// # Errors
 /// It is not installed, or this program was built without it.
-pub fn library() -> Result<(u16, u16), String> {
-    imp::library()
+pub fn library_version() -> Result<(u16, u16), String> {
+    imp::library_version()
 }
 
 /// All offers of libfabric, usable or not.
@@ -61,7 +61,7 @@ pub fn usable_offers(provider: Option<&str>) -> Result<Vec<FabricProviderDomain>
 mod imp {
     use super::{ABSENT, FabricProviderDomain};
 
-    pub fn library() -> Result<(u16, u16), String> {
+    pub fn library_version() -> Result<(u16, u16), String> {
         Err(ABSENT.to_owned())
     }
 
@@ -80,12 +80,12 @@ mod imp {
 
     use super::FabricProviderDomain;
 
-    pub fn library() -> Result<(u16, u16), String> {
-        carrack_fabric::library().map_err(told)
+    pub fn library_version() -> Result<(u16, u16), String> {
+        carrack_fabric::load_library().map_err(error_text)
     }
 
     pub fn offers() -> Result<Vec<FabricProviderDomain>, String> {
-        let all = carrack_fabric::all_offers(&ProviderOfferFilter::default()).map_err(told)?;
+        let all = carrack_fabric::all_offers(&ProviderOfferFilter::default()).map_err(error_text)?;
         let usable = carrack_fabric::usable_offers(&ProviderOfferFilter::default()).unwrap_or_default();
         let mut offers = Vec::<FabricProviderDomain>::new();
         for offer in &all {
@@ -93,7 +93,7 @@ mod imp {
             let is_usable = usable
                 .iter()
                 .any(|other| (&other.description.provider, &other.description.domain) == (provider, domain));
-            let offered = offered(&offer.description, is_usable);
+            let offered = provider_domain_of(&offer.description, is_usable);
             if !offers.contains(&offered) {
                 offers.push(offered);
             }
@@ -103,11 +103,11 @@ mod imp {
 
     pub fn usable_offers(provider: Option<&str>) -> Result<Vec<FabricProviderDomain>, String> {
         let filter = ProviderOfferFilter { provider: provider.map(str::to_owned), source: None };
-        let offers = carrack_fabric::usable_offers(&filter).map_err(told)?;
-        Ok(offers.iter().map(|offer| offered(&offer.description, true)).collect())
+        let offers = carrack_fabric::usable_offers(&filter).map_err(error_text)?;
+        Ok(offers.iter().map(|offer| provider_domain_of(&offer.description, true)).collect())
     }
 
-    fn offered(description: &FabricInterfaceProperties, is_usable: bool) -> FabricProviderDomain {
+    fn provider_domain_of(description: &FabricInterfaceProperties, is_usable: bool) -> FabricProviderDomain {
         FabricProviderDomain {
             provider: description.provider.clone(),
             network: description.fabric.clone(),
@@ -118,7 +118,7 @@ mod imp {
         }
     }
 
-    fn told(error: FabricError) -> String {
+    fn error_text(error: FabricError) -> String {
         error.to_string()
     }
 }

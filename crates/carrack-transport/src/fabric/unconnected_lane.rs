@@ -32,7 +32,7 @@ impl UnconnectedFabricLane {
     ///
     /// # Errors
     /// The provider is missing, or does not take the memory.
-    pub fn of_source(
+    pub fn open_source(
         wanted: &FabricRequirements<'_>,
         shared: SlotPool,
     ) -> Result<UnconnectedFabricLane, String> {
@@ -44,7 +44,7 @@ impl UnconnectedFabricLane {
     ///
     /// # Errors
     /// The provider is missing, or does not take the memory.
-    pub fn of_sink(
+    pub fn open_sink(
         wanted: &FabricRequirements<'_>,
         slots: SlotPool,
     ) -> Result<UnconnectedFabricLane, String> {
@@ -57,7 +57,7 @@ impl UnconnectedFabricLane {
         slots: SlotPool,
         sharing: FabricMemoryAccess,
     ) -> Result<UnconnectedFabricLane, FabricError> {
-        let endpoint = FabricEndpoint::open(&nearest(wanted)?, EndpointOperationLimits::default())?;
+        let endpoint = FabricEndpoint::open(&nearest_offer(wanted)?, EndpointOperationLimits::default())?;
         let name = endpoint.name()?;
         let region = endpoint.register(&slots, sharing)?;
         Ok(UnconnectedFabricLane { endpoint, name, slots, region })
@@ -102,7 +102,7 @@ impl UnconnectedFabricLane {
 }
 
 /// The first offer near the wanted nodes, or else the first one on the network, or else libfabric's first.
-fn nearest(wanted: &FabricRequirements<'_>) -> Result<FabricInfoEntry, FabricError> {
+fn nearest_offer(wanted: &FabricRequirements<'_>) -> Result<FabricInfoEntry, FabricError> {
     let source = wanted.source.filter(|_| wanted.provider != "shm").map(|address| address.to_string());
     let mut offers =
         usable_offers(&ProviderOfferFilter { provider: Some(wanted.provider.to_owned()), source })?;

@@ -28,14 +28,14 @@ impl FabricPeerWaker {
 
     /// Wakes the other end. Errors are ignored: a full socket has unread bytes, which wake the other end
     /// anyway.
-    pub(super) fn ring(&self) {
+    pub(super) fn wake_peer(&self) {
         if let Some(socket) = self.sockets.first() {
             let _ = send(socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         }
     }
 
     /// Returns true if the other end has rung since the last call.
-    pub(super) fn listen(&mut self) -> Result<bool, TransportError> {
+    pub(super) fn drain_wakeups(&mut self) -> Result<bool, TransportError> {
         let (mut rung, mut was_rung) = ([0; 64], false);
         while let (Some(socket), None) = (self.sockets.first(), self.hung_up) {
             match recv(socket, &mut rung, RecvFlags::DONTWAIT) {
@@ -50,7 +50,7 @@ impl FabricPeerWaker {
     }
 
     /// Fails if the other end closed its connections early.
-    pub(super) fn check(&self) -> Result<(), TransportError> {
+    pub(super) fn check_peer_open(&self) -> Result<(), TransportError> {
         match self.hung_up {
             Some(moment) if moment.elapsed() > LAST_WORDS => Err(TransportError::ClosedEarly),
             _ => Ok(()),

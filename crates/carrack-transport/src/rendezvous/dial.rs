@@ -69,7 +69,7 @@ struct DialParameters<'a> {
 /// All streams; on a near path one after the other, by this thread.
 fn dial_all(parameters: &DialParameters<'_>, streams: StreamCount) -> Vec<Result<DataConnection, DialError>> {
     match parameters.connect(NEAR_RTT) {
-        Ok((first, rtt)) if rtt < NEAR_RTT => parameters.dial_near(first, rtt, streams.for_rtt(rtt)),
+        Ok((first, rtt)) if rtt < NEAR_RTT => parameters.dial_sequentially(first, rtt, streams.for_rtt(rtt)),
         Err(DialError::Unreachable(address, error)) if error.kind() != ErrorKind::TimedOut => {
             vec![Err(DialError::Unreachable(address, error))]
         }
@@ -119,19 +119,19 @@ impl DialParameters<'_> {
     }
 
     /// The first of `count` streams on this connection, then the others unless the first failed.
-    fn dial_near(
+    fn dial_sequentially(
         &self,
         first: TcpStream,
         rtt: Duration,
         count: u16,
     ) -> Vec<Result<DataConnection, DialError>> {
-        let first = self.prove(first, rtt, StreamIndex { number: 0, count });
+        let first = self.authenticate(first, rtt, StreamIndex { number: 0, count });
         if first.is_err() {
             return vec![first];
         }
         let others = (1..count).map(|number| {
             let (stream, rtt) = self.connect(CONNECT_TIMEOUT)?;
-            self.prove(stream, rtt, StreamIndex { number, count })
+            self.authenticate(stream, rtt, StreamIndex { number, count })
         });
         [first].into_iter().chain(others).collect()
     }
@@ -148,11 +148,11 @@ impl DialParameters<'_> {
         if number >= count {
             return Ok(None);
         }
-        self.prove(stream, rtt, StreamIndex { number, count }).map(Some)
+        self.authenticate(stream, rtt, StreamIndex { number, count }).map(Some)
     }
 
     /// Proves the session key on this connection, and has the listener prove it.
-    fn prove(
+    fn authenticate(
         &self,
         mut stream: TcpStream,
         rtt: Duration,
@@ -165,16 +165,16 @@ impl DialParameters<'_> {
         let response = DialerResponse::new(self.keys.auth(), self.nonce, nonce, place, rtt);
         stream.write_all(response.as_bytes()).map_err(|error| self.unreachable(error))?;
         let mut proof = [0; PROOF_BYTES];
-        stream.read_exact(&mut proof).map_err(|error| self.unproven(error))?;
+        stream.read_exact(&mut proof).map_err(|error| self.authentication_error(error))?;
         response
             .verify_listener(&proof, self.keys.auth())
             .map_err(|error| DialError::Stranger(self.address, error))?;
         prepare_stream(&stream, rtt).map_err(|error| self.unreachable(error))?;
-        Ok(DataConnection { socket: stream, secret: self.keys.stream(&response) })
+        Ok(DataConnection { socket: stream, secret: self.keys.stream_secret(&response) })
     }
 
     /// A listener closes the connection if it rejects the response. Unread bytes then make it a reset.
-    fn unproven(&self, error: io::Error) -> DialError {
+    fn authentication_error(&self, error: io::Error) -> DialError {
         match error.kind() {
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => DialError::Closed(self.address),
             _ => self.unreachable(error),

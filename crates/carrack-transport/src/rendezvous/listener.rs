@@ -16,7 +16,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::{ANSWER_TIMEOUT, DataConnection, ListenPoint, random};
 use crate::control_link::to_timespec;
 use crate::seal::SessionKeys;
-use crate::tcp::{begin_near, bound_segments, prepare_stream};
+use crate::tcp::{limit_segment_size, prepare_stream, set_near_congestion_control};
 
 /// Connections that may owe their response at the same time. Beyond that the oldest is closed.
 pub(super) const PENDING_MAX: usize = 128;
@@ -108,9 +108,9 @@ impl StreamListener {
     }
 
     /// Bounds the segments of new connections in both directions. Without effect on another process's port.
-    pub fn bound_segments(&self, bytes: Option<u32>) {
+    pub fn limit_segment_size(&self, bytes: Option<u32>) {
         if let ListeningMethod::Port(listener) = &self.connections {
-            bound_segments(&listener.into(), bytes);
+            limit_segment_size(&listener.into(), bytes);
         }
     }
 
@@ -132,7 +132,7 @@ impl StreamListener {
 
     /// Serves connections until all streams stand, `also` is readable, `deadline` is reached, or `go_on`,
     /// which is called about once a second, returns false. `also` is ignored once all streams stand.
-    pub fn serve(
+    pub fn accept_streams(
         &mut self,
         keys: &SessionKeys,
         also: BorrowedFd<'_>,
@@ -144,7 +144,7 @@ impl StreamListener {
                 return Ok(());
             }
             self.accept()?;
-            self.hear_pending(keys);
+            self.read_pending_responses(keys);
         }
         Ok(())
     }
@@ -195,9 +195,9 @@ impl StreamListener {
         Ok(())
     }
 
-    fn hear_pending(&mut self, keys: &SessionKeys) {
+    fn read_pending_responses(&mut self, keys: &SessionKeys) {
         for mut pending in std::mem::take(&mut self.pending) {
-            match pending.hear(keys, &self.nonce) {
+            match pending.read_response(keys, &self.nonce) {
                 AwaitedDialerResponse::Owed => self.pending.push(pending),
                 AwaitedDialerResponse::Proven(response) => self.admit(pending.stream, &response, keys),
                 AwaitedDialerResponse::Wrong => {}
@@ -208,7 +208,7 @@ impl StreamListener {
     /// Stores a proven stream under its number. Otherwise the stream is closed without a proof: a response
     /// for a taken number may be a captured copy.
     fn admit(&mut self, mut stream: TcpStream, response: &DialerResponse, keys: &SessionKeys) {
-        let StreamIndex { number, count } = response.place();
+        let StreamIndex { number, count } = response.stream_index();
         // The count in the first response holds for all.
         if number >= count || *self.count.get_or_insert(count) != count {
             return;
@@ -218,13 +218,13 @@ impl StreamListener {
         // The proof last: a dialer with the proof may use the stream. 32 bytes always fit into a fresh
         // socket's buffer.
         if prepare_stream(&stream, response.rtt()).is_ok() && stream.write_all(&proof).is_ok() {
-            *free = Some(DataConnection { socket: stream, secret: keys.stream(response) });
+            *free = Some(DataConnection { socket: stream, secret: keys.stream_secret(response) });
         }
     }
 }
 
 impl PendingConnection {
-    fn hear(&mut self, keys: &SessionKeys, nonce: &ListenerNonce) -> AwaitedDialerResponse {
+    fn read_response(&mut self, keys: &SessionKeys, nonce: &ListenerNonce) -> AwaitedDialerResponse {
         while self.got < RESPONSE_BYTES {
             match self.stream.read(&mut self.heard[self.got..]) {
                 Ok(0) => return AwaitedDialerResponse::Wrong,
@@ -257,7 +257,7 @@ fn bind_to(domain: Domain, address: SocketAddr) -> io::Result<TcpListener> {
         socket.set_only_v6(false)?;
     }
     socket.bind(&address.into())?;
-    begin_near(&(&socket).into());
+    set_near_congestion_control(&(&socket).into());
     socket.listen(PENDING_MAX as i32)?;
     Ok(socket.into())
 }

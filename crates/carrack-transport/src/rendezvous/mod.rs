@@ -84,7 +84,7 @@ impl DataConnection {
 
     /// The source's end.
     pub fn into_sender(self, protection: ProtectionLevel, cipher: SealCipher) -> TcpSender {
-        TcpSender::sealed(self.socket, ConnectionCipherState::new(self.secret, protection, cipher))
+        TcpSender::with_seal(self.socket, ConnectionCipherState::new(self.secret, protection, cipher))
     }
 
     /// The sink's end; objects may have `slot_bytes` at most.
@@ -94,7 +94,7 @@ impl DataConnection {
         protection: ProtectionLevel,
         cipher: SealCipher,
     ) -> TcpReceiver {
-        TcpReceiver::sealed(
+        TcpReceiver::with_seal(
             self.socket,
             slot_bytes,
             ConnectionCipherState::new(self.secret, protection, cipher),

@@ -39,7 +39,7 @@ fn loopback(port: u16) -> SocketAddr {
 fn serve(mut listener: StreamListener) -> thread::JoinHandle<Vec<DataConnection>> {
     thread::spawn(move || {
         let (never, _keep) = rustix::pipe::pipe().unwrap();
-        listener.serve(&keys(), never.as_fd(), Instant::now() + PATIENCE, &|| true).unwrap();
+        listener.accept_streams(&keys(), never.as_fd(), Instant::now() + PATIENCE, &|| true).unwrap();
         listener.into_streams()
     })
 }
@@ -97,7 +97,7 @@ fn a_captured_response_gets_no_proof() {
         assert_eq!(ask(address, captured.as_bytes()).0, b"");
     }
     // No proof for another true response with that number, nor for one with another count.
-    let rival = DialerResponse::new(keys().auth(), &nonce, [3; 32], captured.place(), Duration::ZERO);
+    let rival = DialerResponse::new(keys().auth(), &nonce, [3; 32], captured.stream_index(), Duration::ZERO);
     for refused in [rival, response(&nonce, 1, 3), response(&nonce, 1, 1), response(&nonce, 2, 2)] {
         assert_eq!(ask(address, refused.as_bytes()).0, b"");
     }
@@ -174,7 +174,9 @@ fn a_dialer_does_not_trust_a_listener_without_the_key() {
 fn where_one_stream_stood_no_other_address_is_dialled() {
     let nonce = ListenerNonce::new([1; 32]);
     let halfway = answer_with(2, move |heard| match DialerResponse::verify(heard, keys().auth(), &nonce) {
-        Ok(response) if response.place().number == 0 => response.listener_proof(keys().auth()).to_vec(),
+        Ok(response) if response.stream_index().number == 0 => {
+            response.listener_proof(keys().auth()).to_vec()
+        }
         _ => vec![],
     });
     let (listener, address, other) = listen();
@@ -199,17 +201,17 @@ fn what_else_is_readable_ends_the_waiting_only_while_streams_are_missing() {
     rustix::io::write(said, b"!").unwrap();
     let deadline = Instant::now() + PATIENCE;
     let (mut listener, address, nonce) = listen();
-    listener.serve(&keys(), readable.as_fd(), deadline, &|| true).unwrap();
+    listener.accept_streams(&keys(), readable.as_fd(), deadline, &|| true).unwrap();
     assert!(!listener.is_complete());
 
     let (silent, _keep) = rustix::pipe::pipe().unwrap();
     let (last, _stream) = thread::scope(|scope| {
         let asking = scope.spawn(|| ask(address, response(&nonce, 0, 1).as_bytes()));
-        listener.serve(&keys(), silent.as_fd(), deadline, &|| true).unwrap();
+        listener.accept_streams(&keys(), silent.as_fd(), deadline, &|| true).unwrap();
         asking.join().unwrap()
     });
     assert_eq!(last.len(), PROOF_BYTES);
-    listener.serve(&keys(), readable.as_fd(), deadline, &|| true).unwrap();
+    listener.accept_streams(&keys(), readable.as_fd(), deadline, &|| true).unwrap();
     assert!(listener.is_complete());
 }
 
@@ -317,7 +319,7 @@ fn a_daemon_that_is_gone_is_noticed() {
     let mut listener = StreamListener::open(door).unwrap();
     drop(far);
     let (never, _keep) = rustix::pipe::pipe().unwrap();
-    let served = listener.serve(&keys(), never.as_fd(), Instant::now() + PATIENCE, &|| true);
+    let served = listener.accept_streams(&keys(), never.as_fd(), Instant::now() + PATIENCE, &|| true);
     assert_eq!(served.unwrap_err().kind(), ErrorKind::UnexpectedEof);
 }
 
@@ -354,7 +356,7 @@ fn segments_are_bounded_both_ways_by_either_end() {
     for (of_listener, of_dialer, is_small) in [(None, bound, true), (bound, None, true), (None, None, false)]
     {
         let (listener, address, nonce) = listen();
-        listener.bound_segments(of_listener);
+        listener.limit_segment_size(of_listener);
         let serving = serve(listener);
         let count = StreamCount::new(2, 1, false);
         let dialled = dial(&[address], &keys(), &nonce, count, of_dialer, &|| true).unwrap();

@@ -72,7 +72,7 @@ impl SessionKeys {
     }
 
     /// The secret of the data connection that began with this response.
-    pub fn stream(&self, response: &DialerResponse) -> TrafficSecret {
+    pub fn stream_secret(&self, response: &DialerResponse) -> TrafficSecret {
         TrafficSecret(expand(&self.root, &[b"carrack stream", response.claim()]))
     }
 }
@@ -149,7 +149,7 @@ mod tests {
             hex(keys.auth().as_bytes()),
             "a86f0d63fa966ea464a91027b513a477c1b5b2d4023c1a50b2ebe182cf585f29"
         );
-        let secret = keys.stream(&response(5));
+        let secret = keys.stream_secret(&response(5));
         assert_eq!(hex(&secret.0), "deaed7cb41e662a1d0b5586567c3e89d406bff95d52681fb55ce4ed62b200008");
         assert_eq!(
             hex(&secret.key::<32>()),
@@ -163,7 +163,7 @@ mod tests {
     fn everything_that_goes_in_changes_what_comes_out() {
         let key = SessionKey::new([7; 32]);
         fn secret(keys: &SessionKeys, number: u16) -> [u8; SECRET_BYTES] {
-            keys.stream(&response(number)).0
+            keys.stream_secret(&response(number)).0
         }
         let base = SessionKeys::derive(&key, Some(&[9; 32]), b"agreed");
         let others = [

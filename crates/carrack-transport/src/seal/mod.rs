@@ -88,7 +88,7 @@ impl ConnectionCipherState {
     }
 
     /// Returns true if the seal encrypts.
-    pub fn hides(&self) -> bool {
+    pub fn encrypts(&self) -> bool {
         self.is_private
     }
 

@@ -22,7 +22,9 @@ pub use error::AuthorityError;
 use files::{DirectoryLock, PUBLIC, SECRET, make_directory, replace, write_new};
 use index::{IssuedCertificateIndex, IssuedCertificateRecord};
 pub use new_certificate::MAX_SUBJECT_BYTES;
-use new_certificate::{CertificateWithKey, make_authority, make_certificate, make_list, revocations};
+use new_certificate::{
+    CertificateWithKey, make_authority, make_certificate, make_revocation_list, revocations,
+};
 use rcgen::{Issuer, KeyPair, PublicKeyData};
 use rustls::pki_types::CertificateDer;
 
@@ -138,7 +140,7 @@ impl CertificateAuthority {
         now: SystemTime,
     ) -> Result<CertificateAuthority, AuthorityError> {
         let made = make_authority(name, kind, now)?;
-        let list = make_list(&made.issuer()?, &[], now, made.not_after())?;
+        let list = make_revocation_list(&made.issuer()?, &[], now, made.not_after())?;
         let token = new_certificate::generate(kind)?;
         make_directory(directory)?;
         let _lock = DirectoryLock::take(directory)?;
@@ -235,7 +237,7 @@ impl CertificateAuthority {
             return Err(AuthorityError::Unknown(self.selected(which)?.1));
         }
         replace(&self.directory.join(INDEX), index.to_text().as_bytes(), SECRET)?;
-        let list = make_list(&issuer, &index.entries, now, self.certificate.not_after_s)?;
+        let list = make_revocation_list(&issuer, &index.entries, now, self.certificate.not_after_s)?;
         replace(&self.directory.join(LIST), list.as_bytes(), PUBLIC)?;
         Ok(revoked)
     }

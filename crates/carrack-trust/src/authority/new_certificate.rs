@@ -119,7 +119,7 @@ pub(super) fn make_certificate(
 
 /// The list of revoked certificates. Its number grows with every new entry. It is valid until the authority
 /// ends: the small CA does not publish an unchanged list again every week.
-pub(super) fn make_list(
+pub(super) fn make_revocation_list(
     issuer: &Issuer<'_, impl SigningKey>,
     entries: &[IssuedCertificateRecord],
     now: SystemTime,
@@ -197,14 +197,14 @@ fn revocation(entry: &IssuedCertificateRecord) -> Option<Result<RevokedCertParam
 
 fn revoked_params(serial: &str, revoked_s: i64) -> Result<RevokedCertParams, AuthorityError> {
     Ok(RevokedCertParams {
-        serial_number: SerialNumber::from_slice(&bytes_of(serial)?),
+        serial_number: SerialNumber::from_slice(&parse_hex(serial)?),
         revocation_time: moment(revoked_s)?,
         reason_code: Some(RevocationReason::Unspecified),
         invalidity_date: None,
     })
 }
 
-fn bytes_of(digits: &str) -> Result<Vec<u8>, AuthorityError> {
+fn parse_hex(digits: &str) -> Result<Vec<u8>, AuthorityError> {
     let pairs = digits.as_bytes().chunks(2).map(|pair| {
         let pair = str::from_utf8(pair).ok().filter(|pair| pair.len() == 2);
         pair.and_then(|pair| u8::from_str_radix(pair, 16).ok())

@@ -13,7 +13,7 @@ use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 use rustls::{ClientConfig, RootCertStore};
 use ssh_key::private::KeypairData;
 
-use super::{ALPN, TlsConfigError, check_lists, provider, roots};
+use super::{ALPN, TlsConfigError, check_revocation_lists, provider, roots};
 use crate::certificate::Certificate;
 use crate::pem;
 
@@ -77,7 +77,7 @@ pub fn client_config_at(
     let mut config = match &trust.identity {
         None => builder.with_no_client_auth(),
         Some(identity) => {
-            let (chain, key) = material(identity)?;
+            let (chain, key) = certificate_and_key(identity)?;
             builder.with_client_auth_cert(chain, key).map_err(TlsConfigError::Refused)?
         }
     };
@@ -95,13 +95,13 @@ fn verifier(
         .map_err(|error| TlsConfigError::Pem { what: "the list of revoked certificates", error })?;
     let roots = match &trust.cas {
         None => {
-            check_lists(&lists, &[])?;
+            check_revocation_lists(&lists, &[])?;
             system_roots()?
         }
         Some(cas) => {
             let cas =
                 pem::certificates(cas).map_err(|error| TlsConfigError::Pem { what: "the CAs", error })?;
-            check_lists(&lists, &cas)?;
+            check_revocation_lists(&lists, &cas)?;
             roots(&cas)?
         }
     };
@@ -126,14 +126,14 @@ fn system_roots() -> Result<Arc<RootCertStore>, TlsConfigError> {
 
 type ClientCertificateAndKey = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-fn material(identity: &ClientCredential) -> Result<ClientCertificateAndKey, TlsConfigError> {
+fn certificate_and_key(identity: &ClientCredential) -> Result<ClientCertificateAndKey, TlsConfigError> {
     match identity {
-        ClientCredential::Certificate { chain, key } => with_certificate(chain, key),
-        ClientCredential::SshKey(file) => with_ssh_key(file),
+        ClientCredential::Certificate { chain, key } => load_certificate_and_key(chain, key),
+        ClientCredential::SshKey(file) => self_signed_from_ssh_key(file),
     }
 }
 
-fn with_certificate(chain: &[u8], key: &[u8]) -> Result<ClientCertificateAndKey, TlsConfigError> {
+fn load_certificate_and_key(chain: &[u8], key: &[u8]) -> Result<ClientCertificateAndKey, TlsConfigError> {
     let chain =
         pem::certificates(chain).map_err(|error| TlsConfigError::Pem { what: "your certificate", error })?;
     let key = pem::private_key(key).map_err(|error| TlsConfigError::Pem { what: "your key", error })?;
@@ -146,7 +146,7 @@ fn with_certificate(chain: &[u8], key: &[u8]) -> Result<ClientCertificateAndKey,
 }
 
 /// A self-signed certificate of the key. The server looks only at the key.
-fn with_ssh_key(file: &[u8]) -> Result<ClientCertificateAndKey, TlsConfigError> {
+fn self_signed_from_ssh_key(file: &[u8]) -> Result<ClientCertificateAndKey, TlsConfigError> {
     let pkcs8 = pkcs8_of_ssh(file)?;
     let pair = KeyPair::try_from(&PrivatePkcs8KeyDer::from(&pkcs8[..]))?;
     let mut params = CertificateParams::default();

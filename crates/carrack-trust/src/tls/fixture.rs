@@ -74,7 +74,7 @@ impl TlsFixture {
     }
 
     /// A client that trusts the site's servers.
-    pub fn believer(&self, identity: Option<ClientCredential>) -> ClientTrust {
+    pub fn trusting_client(&self, identity: Option<ClientCredential>) -> ClientTrust {
         ClientTrust { cas: Some(self.read("ca.pem")), crls: self.read("revoked.pem"), identity }
     }
 }
@@ -125,12 +125,12 @@ impl TestTlsHandshake {
         let client = ClientConnection::new(client, host).unwrap();
         let server = ServerConnection::new(server).unwrap();
         let mut meeting = TestTlsHandshake { client, server, client_error: None, server_error: None };
-        meeting.talk();
+        meeting.exchange_messages();
         meeting
     }
 
     /// Exchanges messages until neither end has any to send.
-    fn talk(&mut self) {
+    fn exchange_messages(&mut self) {
         while self.client.wants_write() || self.server.wants_write() {
             let error = pass(&mut self.client, &mut self.server);
             self.server_error = self.server_error.take().or(error);

@@ -52,7 +52,7 @@ fn roots(cas: &[CertificateDer<'static>]) -> Result<Arc<RootCertStore>, TlsConfi
 }
 
 /// Checks that each list comes from one of the CAs. A list of another CA would have no effect.
-fn check_lists(
+fn check_revocation_lists(
     lists: &[CertificateRevocationListDer<'static>],
     cas: &[CertificateDer<'static>],
 ) -> Result<(), TlsConfigError> {

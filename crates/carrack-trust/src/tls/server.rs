@@ -11,7 +11,7 @@ use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientV
 use rustls::time_provider::{DefaultTimeProvider, TimeProvider};
 
 use super::verifier::ClientVerifier;
-use super::{ALPN, TlsConfigError, check_lists, provider, roots};
+use super::{ALPN, TlsConfigError, check_revocation_lists, provider, roots};
 use crate::certificate::Certificate;
 use crate::pem;
 use crate::public_keys::AuthorizedKeys;
@@ -89,7 +89,7 @@ fn verifier(
     trust: &TlsServerCredentials,
     provider: &Arc<CryptoProvider>,
 ) -> Result<ClientVerifier, TlsConfigError> {
-    let authorities = authorities(trust, provider)?;
+    let authorities = authority_verifier(trust, provider)?;
     if authorities.is_none() && trust.public_keys.is_empty() && !trust.tokens {
         return Err(TlsConfigError::NobodyAdmitted);
     }
@@ -101,29 +101,29 @@ fn verifier(
     })
 }
 
-fn authorities(
+fn authority_verifier(
     trust: &TlsServerCredentials,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsConfigError> {
     let lists = pem::revocation_lists(&trust.crls)
         .map_err(|error| TlsConfigError::Pem { what: "the list of revoked certificates", error })?;
     if trust.client_cas.trim_ascii().is_empty() {
-        check_lists(&lists, &[])?;
+        check_revocation_lists(&lists, &[])?;
         return Ok(None);
     }
     let cas = pem::certificates(&trust.client_cas)
         .map_err(|error| TlsConfigError::Pem { what: "the CAs of clients", error })?;
-    check_lists(&lists, &cas)?;
+    check_revocation_lists(&lists, &cas)?;
     WebPkiClientVerifier::builder_with_provider(roots(&cas)?, provider.clone())
         .with_crls(lists)
         // For a CA without a list. The given lists all come from trusted CAs.
         .allow_unknown_revocation_status()
         .build()
         .map(Some)
-        .map_err(refused)
+        .map_err(verifier_error)
 }
 
-fn refused(error: VerifierBuilderError) -> TlsConfigError {
+fn verifier_error(error: VerifierBuilderError) -> TlsConfigError {
     match error {
         VerifierBuilderError::InvalidCrl(_) => TlsConfigError::List,
         other => TlsConfigError::Refused(rustls::Error::General(other.to_string())),

@@ -40,7 +40,7 @@ fn is_wrong_purpose(error: &Error) -> bool {
 fn a_certificate_of_the_ca_is_accepted() {
     for kind in [KeySignatureAlgorithm::Ed25519, KeySignatureAlgorithm::P256] {
         let site = TlsFixture::with(kind);
-        let meeting = TestTlsHandshake::of(&site.server(), &site.believer(Some(site.client("alice"))));
+        let meeting = TestTlsHandshake::of(&site.server(), &site.trusting_client(Some(site.client("alice"))));
         let identity = meeting.identity(&AuthorizedKeys::default());
         assert_eq!(identity.name, "alice");
         assert!(matches!(identity.how, ProvingCredential::Certificate { .. }));
@@ -50,7 +50,7 @@ fn a_certificate_of_the_ca_is_accepted() {
 #[test]
 fn what_is_agreed_is_the_best_there_is() {
     let site = TlsFixture::new();
-    let meeting = TestTlsHandshake::of(&site.server(), &site.believer(Some(site.client("alice"))));
+    let meeting = TestTlsHandshake::of(&site.server(), &site.trusting_client(Some(site.client("alice"))));
     assert_eq!(meeting.server.protocol_version(), Some(ProtocolVersion::TLSv1_3));
     assert!(speaks_carrack(meeting.server.alpn_protocol()) && speaks_carrack(meeting.client.alpn_protocol()));
     let group = meeting.server.negotiated_key_exchange_group().unwrap().name();
@@ -60,7 +60,7 @@ fn what_is_agreed_is_the_best_there_is() {
 #[test]
 fn both_ends_derive_the_same_secret() {
     let site = TlsFixture::new();
-    let meeting = TestTlsHandshake::of(&site.server(), &site.believer(Some(site.client("alice"))));
+    let meeting = TestTlsHandshake::of(&site.server(), &site.trusting_client(Some(site.client("alice"))));
     let [ours, theirs] = [
         meeting.client.export_keying_material([0; 32], b"a label", Some(b"a context")).unwrap(),
         meeting.server.export_keying_material([0; 32], b"a label", Some(b"a context")).unwrap(),
@@ -74,7 +74,8 @@ fn no_session_is_resumed() {
     let server = server_config_at(&site.server(), Arc::new(FixedClock(NOW_S))).unwrap();
     // A client that would, if it could.
     let mut client = Arc::unwrap_or_clone(
-        client_config_at(&site.believer(Some(site.client("alice"))), Arc::new(FixedClock(NOW_S))).unwrap(),
+        client_config_at(&site.trusting_client(Some(site.client("alice"))), Arc::new(FixedClock(NOW_S)))
+            .unwrap(),
     );
     client.resumption = rustls::client::Resumption::in_memory_sessions(8);
     client.enable_early_data = true;
@@ -91,7 +92,7 @@ fn no_session_is_resumed() {
 #[test]
 fn certificates_end() {
     let site = TlsFixture::new();
-    let (server, client) = (site.server(), site.believer(Some(site.client("alice"))));
+    let (server, client) = (site.server(), site.trusting_client(Some(site.client("alice"))));
     let end_s = NOW_S + CLIENT_LIFETIME.as_secs();
     TestTlsHandshake::at(end_s - 1, &server, &client, HOST).assert_accepted();
     TestTlsHandshake::at(end_s + 1, &server, &client, HOST)
@@ -107,14 +108,14 @@ fn certificates_end() {
 fn a_server_that_has_expired_is_not_believed() {
     let site = TlsFixture::new();
     let end_s = NOW_S + SERVER_LIFETIME.as_secs();
-    let meeting = TestTlsHandshake::at(end_s + 1, &site.server(), &site.believer(None), HOST);
+    let meeting = TestTlsHandshake::at(end_s + 1, &site.server(), &site.trusting_client(None), HOST);
     assert!(is_expired(meeting.client_error.as_ref().unwrap()));
 }
 
 #[test]
 fn what_is_revoked_is_refused_and_nothing_else() {
     let site = TlsFixture::new();
-    let [alice, bob] = ["alice", "bob"].map(|name| site.believer(Some(site.client(name))));
+    let [alice, bob] = ["alice", "bob"].map(|name| site.trusting_client(Some(site.client(name))));
     site.authority.revoke(&RevokedCertificateSelector::Name("alice".into()), now()).unwrap();
     let server = site.server();
     TestTlsHandshake::of(&server, &alice)
@@ -131,14 +132,14 @@ fn what_is_revoked_is_refused_and_nothing_else() {
 fn a_revoked_server_is_not_believed() {
     let site = TlsFixture::new();
     site.authority.revoke(&RevokedCertificateSelector::Name("dtn1".into()), now()).unwrap();
-    let meeting = TestTlsHandshake::of(&site.server(), &site.believer(Some(site.client("alice"))));
+    let meeting = TestTlsHandshake::of(&site.server(), &site.trusting_client(Some(site.client("alice"))));
     assert_eq!(meeting.client_error, Some(Error::InvalidCertificate(Refusal::Revoked)));
 }
 
 #[test]
 fn a_list_of_one_ca_does_not_shut_out_another() {
     let (site, other) = (TlsFixture::new(), TlsFixture::new());
-    let mallory = site.believer(Some(other.client("mallory")));
+    let mallory = site.trusting_client(Some(other.client("mallory")));
     let server = TlsServerCredentials {
         client_cas: [site.read("ca.pem"), other.read("ca.pem")].concat(),
         ..site.server()
@@ -154,12 +155,12 @@ fn a_list_of_one_ca_does_not_shut_out_another() {
 fn another_ca_is_not_trusted_whatever_its_name() {
     // Both are called "a site"; a part of their names is random.
     let (site, other) = (TlsFixture::new(), TlsFixture::new());
-    let meeting = TestTlsHandshake::of(&site.server(), &site.believer(Some(other.client("alice"))));
+    let meeting = TestTlsHandshake::of(&site.server(), &site.trusting_client(Some(other.client("alice"))));
     meeting.assert_refused(certificate(&Refusal::UnknownIssuer), AlertDescription::UnknownCA);
-    let meeting = TestTlsHandshake::of(&site.server(), &other.believer(Some(site.client("bob"))));
+    let meeting = TestTlsHandshake::of(&site.server(), &other.trusting_client(Some(site.client("bob"))));
     assert_eq!(meeting.client_error, Some(Error::InvalidCertificate(Refusal::UnknownIssuer)));
     // An impostor with the same name, byte by byte.
-    let meeting = TestTlsHandshake::of(&site.server(), &site.believer(Some(impostor(&site))));
+    let meeting = TestTlsHandshake::of(&site.server(), &site.trusting_client(Some(impostor(&site))));
     assert_eq!(meeting.server_error, Some(Error::InvalidCertificate(Refusal::BadSignature)));
 }
 
@@ -181,7 +182,7 @@ fn impostor(site: &TlsFixture) -> ClientCredential {
 #[test]
 fn a_client_that_shows_a_servers_certificate_is_refused() {
     let site = TlsFixture::new();
-    let made = client_config(&site.believer(Some(identity(&site.server))));
+    let made = client_config(&site.trusting_client(Some(identity(&site.server))));
     assert!(matches!(made, Err(TlsConfigError::NotForClients { .. })));
     // A server that doesn't request a client certificate.
     let server = server_config_at(&site.server(), Arc::new(FixedClock(NOW_S))).unwrap();
@@ -203,7 +204,7 @@ fn a_server_that_shows_a_clients_certificate_is_refused() {
         .with_no_client_auth()
         .with_single_cert(crate::pem::certificates(&chain).unwrap(), crate::pem::private_key(&key).unwrap())
         .unwrap();
-    let client = client_config_at(&site.believer(None), Arc::new(FixedClock(NOW_S))).unwrap();
+    let client = client_config_at(&site.trusting_client(None), Arc::new(FixedClock(NOW_S))).unwrap();
     let meeting = TestTlsHandshake::between(Arc::new(server), client, "alice");
     let error = meeting.client_error.unwrap();
     assert!(
@@ -216,7 +217,7 @@ fn a_server_that_shows_a_clients_certificate_is_refused() {
 #[test]
 fn a_server_of_another_name_is_not_believed() {
     let site = TlsFixture::new();
-    let client = site.believer(Some(site.client("alice")));
+    let client = site.trusting_client(Some(site.client("alice")));
     for host in ["dtn2.example.org", "example.org", "x.dtn1.example.org", "10.0.0.8"] {
         let error = TestTlsHandshake::at(NOW_S, &site.server(), &client, host).client_error.unwrap();
         let is_reason = matches!(
@@ -233,7 +234,7 @@ fn a_key_in_the_file_is_accepted() {
     let site = TlsFixture::new();
     let public_keys = keys(SSH_KEY_PUBLIC);
     let server = TlsServerCredentials { public_keys: public_keys.clone(), ..site.server() };
-    let client = site.believer(Some(ClientCredential::SshKey(SSH_KEY.into())));
+    let client = site.trusting_client(Some(ClientCredential::SshKey(SSH_KEY.into())));
     let identity = TestTlsHandshake::of(&server, &client).identity(&public_keys);
     assert_eq!(identity.name, "bob@example.org");
     // As `ssh-keygen -l` prints it.
@@ -244,13 +245,13 @@ fn a_key_in_the_file_is_accepted() {
     TestTlsHandshake::of(&server, &client).assert_accepted();
     // And together with certificates of the CA.
     let server = TlsServerCredentials { public_keys, ..site.server() };
-    TestTlsHandshake::of(&server, &site.believer(Some(site.client("alice")))).assert_accepted();
+    TestTlsHandshake::of(&server, &site.trusting_client(Some(site.client("alice")))).assert_accepted();
 }
 
 #[test]
 fn a_key_that_is_not_in_the_file_is_refused() {
     let site = TlsFixture::new();
-    let client = site.believer(Some(ClientCredential::SshKey(SSH_KEY.into())));
+    let client = site.trusting_client(Some(ClientCredential::SshKey(SSH_KEY.into())));
     let other = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILM+rvN+ot98qgEN796jTiQfZfG1KaT0PtFDJ/XFSqti bob";
     for public_keys in [keys(""), keys(other)] {
         let server = TlsServerCredentials { public_keys, ..site.server() };
@@ -278,7 +279,7 @@ fn a_self_signed_certificate_of_a_known_key_counts_until_its_end() {
     let (identity, line) = self_signed(NOW_S + 60, &[ExtendedKeyUsagePurpose::ClientAuth]);
     let public_keys = keys(&line);
     let server = TlsServerCredentials { public_keys: public_keys.clone(), ..site.server() };
-    let client = site.believer(Some(identity));
+    let client = site.trusting_client(Some(identity));
     // The name is the file's, not the certificate's.
     assert_eq!(TestTlsHandshake::of(&server, &client).identity(&public_keys).name, "carol");
     TestTlsHandshake::at(NOW_S + 61, &server, &client, HOST)
@@ -293,7 +294,10 @@ fn who_shows_a_certificate_without_its_key_is_refused() {
     };
     let ClientCredential::Certificate { key, .. } = self_signed(NOW_S + 60, &[]).0 else { unreachable!() };
     let stolen = ClientCredential::Certificate { chain: chain.clone(), key };
-    assert!(matches!(client_config(&site.believer(Some(stolen.clone()))), Err(TlsConfigError::Refused(_))));
+    assert!(matches!(
+        client_config(&site.trusting_client(Some(stolen.clone()))),
+        Err(TlsConfigError::Refused(_))
+    ));
     let server = TlsServerCredentials { public_keys: keys(&line), ..site.server() };
     let server = server_config_at(&server, Arc::new(FixedClock(NOW_S))).unwrap();
     let meeting = TestTlsHandshake::between(server, reckless_client(&site, &stolen), HOST);
@@ -319,8 +323,9 @@ fn reckless_client(site: &TlsFixture, identity: &ClientCredential) -> Arc<rustls
     let ClientCredential::Certificate { chain, key } = identity else { unreachable!() };
     let key = provider().key_provider.load_private_key(crate::pem::private_key(key).unwrap()).unwrap();
     let shown = rustls::sign::CertifiedKey::new(crate::pem::certificates(chain).unwrap(), key);
-    let mut config =
-        Arc::unwrap_or_clone(client_config_at(&site.believer(None), Arc::new(FixedClock(NOW_S))).unwrap());
+    let mut config = Arc::unwrap_or_clone(
+        client_config_at(&site.trusting_client(None), Arc::new(FixedClock(NOW_S))).unwrap(),
+    );
     config.client_auth_cert_resolver = Arc::new(AlwaysCertificate(Arc::new(shown)));
     Arc::new(config)
 }
@@ -328,7 +333,7 @@ fn reckless_client(site: &TlsFixture, identity: &ClientCredential) -> Arc<rustls
 #[test]
 fn without_a_certificate_only_where_tokens_count() {
     let site = TlsFixture::new();
-    let nobody = site.believer(None);
+    let nobody = site.trusting_client(None);
     TestTlsHandshake::of(&site.server(), &nobody).assert_refused(
         |error| *error == Error::NoCertificatesPresented,
         AlertDescription::CertificateRequired,
@@ -339,12 +344,12 @@ fn without_a_certificate_only_where_tokens_count() {
     assert!(meeting.server.peer_certificates().is_none());
     // Tokens don't let a bad certificate pass.
     let other = TlsFixture::new();
-    let meeting = TestTlsHandshake::of(&tokens, &site.believer(Some(other.client("alice"))));
+    let meeting = TestTlsHandshake::of(&tokens, &site.trusting_client(Some(other.client("alice"))));
     assert!(meeting.server_error.is_some());
     // A server may accept tokens alone.
     let only = TlsServerCredentials { client_cas: Vec::new(), crls: Vec::new(), ..tokens };
     TestTlsHandshake::of(&only, &nobody).assert_accepted();
-    TestTlsHandshake::of(&only, &site.believer(Some(site.client("bob"))))
+    TestTlsHandshake::of(&only, &site.trusting_client(Some(site.client("bob"))))
         .assert_refused(certificate(&Refusal::UnknownIssuer), AlertDescription::UnknownCA);
 }
 
@@ -352,7 +357,7 @@ fn without_a_certificate_only_where_tokens_count() {
 fn another_application_protocol_is_refused() {
     let site = TlsFixture::new();
     let server = server_config_at(&site.server(), Arc::new(FixedClock(NOW_S))).unwrap();
-    let trust = site.believer(Some(site.client("alice")));
+    let trust = site.trusting_client(Some(site.client("alice")));
     let mut client = Arc::unwrap_or_clone(client_config_at(&trust, Arc::new(FixedClock(NOW_S))).unwrap());
     client.alpn_protocols = vec![b"h2".to_vec()];
     let meeting = TestTlsHandshake::between(server.clone(), Arc::new(client.clone()), HOST);
@@ -424,7 +429,9 @@ fn material_that_would_weaken_a_server_makes_none() {
 fn ssh_keys_that_can_not_be_used_say_why() {
     let site = TlsFixture::new();
     fn refusal(site: &TlsFixture, key: &str) -> TlsConfigError {
-        client_config(&site.believer(Some(ClientCredential::SshKey(key.into())))).map(drop).unwrap_err()
+        client_config(&site.trusting_client(Some(ClientCredential::SshKey(key.into()))))
+            .map(drop)
+            .unwrap_err()
     }
     let encrypted = refusal(&site, SSH_KEY_ENCRYPTED);
     assert!(matches!(encrypted, TlsConfigError::EncryptedKey), "{encrypted}");
@@ -437,7 +444,7 @@ fn ssh_keys_that_can_not_be_used_say_why() {
 #[test]
 fn secrets_are_not_shown() {
     let site = TlsFixture::new();
-    let shown = format!("{:?} {:?}", site.server(), site.believer(Some(site.client("alice"))));
+    let shown = format!("{:?} {:?}", site.server(), site.trusting_client(Some(site.client("alice"))));
     assert!(
         !shown.contains("PRIVATE")
             && !shown.contains("45, 45, 45, 45, 45, 66, 69, 71, 73, 78, 32, 80, 82, 73")

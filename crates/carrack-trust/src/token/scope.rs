@@ -123,7 +123,7 @@ impl TokenScope {
 
     /// The paths beneath `/TOP` where one of `operations` is allowed, relative to it. The empty path stands
     /// for all of `/TOP`.
-    pub fn parts_of(&self, top: &[u8], operations: &[TokenScopeOperation]) -> Vec<Vec<u8>> {
+    pub fn allowed_paths_beneath(&self, top: &[u8], operations: &[TokenScopeOperation]) -> Vec<Vec<u8>> {
         let mut parts = Vec::new();
         for PathPermission { operation, beneath } in &self.permissions {
             if !operations.iter().any(|&wanted| operation.covers(wanted)) {
@@ -264,7 +264,7 @@ mod tests {
             "storage.read:/data/a/b storage.read:/data/c%20d storage.modify:/data/e storage.read:/database",
         );
         fn parts(scope: &TokenScope, top: &str, operations: &[TokenScopeOperation]) -> Vec<String> {
-            let parts = scope.parts_of(top.as_bytes(), operations);
+            let parts = scope.allowed_paths_beneath(top.as_bytes(), operations);
             parts.into_iter().map(|part| String::from_utf8(part).unwrap()).collect()
         }
         assert_eq!(parts(&scope, "data", &[TokenScopeOperation::Read]), ["a/b", "c d"]);
@@ -276,7 +276,7 @@ mod tests {
         assert!(parts(&scope, "dat", &[TokenScopeOperation::Read]).is_empty());
         assert!(parts(&scope, "database", &[TokenScopeOperation::Modify]).is_empty());
         assert_eq!(
-            self::scope("storage.read:/").parts_of(b"any", &[TokenScopeOperation::Read]),
+            self::scope("storage.read:/").allowed_paths_beneath(b"any", &[TokenScopeOperation::Read]),
             [Vec::<u8>::new()]
         );
     }

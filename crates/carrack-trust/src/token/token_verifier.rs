@@ -190,7 +190,7 @@ impl TokenVerifier {
             return Err(TokenError::TooLong);
         }
         let (key, claims) = self.signed_claims(token)?;
-        key.check_ends(&claims)?;
+        key.check_issuer_and_audience(&claims)?;
         self.check_times(&claims, numeric_date(now))?;
         check_identity_name(&claims.sub)?;
         if self.revoked.contains(&claims.jti) {
@@ -266,7 +266,7 @@ impl TokenVerificationKey {
         }
     }
 
-    fn check_ends(&self, claims: &TokenClaims) -> Result<(), TokenError> {
+    fn check_issuer_and_audience(&self, claims: &TokenClaims) -> Result<(), TokenError> {
         let words = [&claims.iss, &claims.sub, &claims.jti];
         if words.iter().any(|word| word.is_empty() || word.len() > MAX_WORD_BYTES) {
             return Err(TokenError::Claims("iss, sub or jti is empty or too long".to_owned()));

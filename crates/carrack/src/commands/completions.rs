@@ -19,7 +19,7 @@ pub fn run(args: &CompletionsArgs) -> ExitStatus {
     let mut script = Vec::new();
     clap_complete::generate(
         args.shell,
-        &mut help::without_hidden(&config::command()),
+        &mut help::without_hidden(&config::carrack_command()),
         "carrack",
         &mut script,
     );

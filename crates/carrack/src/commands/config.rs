@@ -12,7 +12,7 @@ use crate::options::config::{
 };
 use crate::user_error::UserError;
 use crate::views::config::{write_json, write_table};
-use crate::views::output::written;
+use crate::views::output::write_outcome;
 
 /// Show the options in effect, with their sources
 ///
@@ -72,10 +72,12 @@ struct PrintConfigPathArgs {
 pub fn run(args: &ConfigArgs) -> ExitStatus {
     let done = match &args.what {
         ConfigCommand::Show(args) => show(args),
-        ConfigCommand::Path(args) => path(args).map_err(|trouble| (trouble, ExitStatus::Nothing)),
+        ConfigCommand::Path(args) => {
+            print_config_path(args).map_err(|trouble| (trouble, ExitStatus::Nothing))
+        }
     };
     done.unwrap_or_else(|(trouble, exit)| {
-        trouble.tell();
+        trouble.print();
         exit
     })
 }
@@ -86,7 +88,7 @@ fn show(args: &ConfigShowArgs) -> Result<ExitStatus, (UserError, ExitStatus)> {
         Some(command) => vec![command.clone()],
         None => COMMANDS.map(str::to_owned).into(),
     };
-    let (carrack, sources) = (config::command_with_open_flags(), ConfigSources::of_process());
+    let (carrack, sources) = (config::command_with_valued_flags(), ConfigSources::of_process());
     let mut tables: Vec<(&str, Vec<ConfiguredOptionRow>)> = Vec::new();
     for command in &commands {
         let rows =
@@ -100,16 +102,16 @@ fn show(args: &ConfigShowArgs) -> Result<ExitStatus, (UserError, ExitStatus)> {
     }
     let mut out = io::stdout().lock();
     let shown = if args.json { write_json(&tables, &mut out) } else { write_table(&tables, &mut out) };
-    written(shown).map_err(|trouble| (trouble, ExitStatus::Nothing))
+    write_outcome(shown).map_err(|trouble| (trouble, ExitStatus::Nothing))
 }
 
-fn path(args: &PrintConfigPathArgs) -> Result<ExitStatus, UserError> {
+fn print_config_path(args: &PrintConfigPathArgs) -> Result<ExitStatus, UserError> {
     let path = if args.system { Some(config::system_file()) } else { config::user_file() };
     let path = path.ok_or_else(|| {
         UserError::new("there is no place for a user's file").hint("set HOME or XDG_CONFIG_HOME")
     })?;
     let line: &OsStr = path.as_os_str();
-    written(io::stdout().lock().write_all(&[line.as_bytes(), b"\n"].concat()))
+    write_outcome(io::stdout().lock().write_all(&[line.as_bytes(), b"\n"].concat()))
 }
 
 const EXAMPLES: &str = "\

@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use carrack_engine::{
     DataPathFallback, EndSettings, FabricWanted, PeerChannel, RetryChance, SessionError, SessionRole,
     SessionTransport, SpillSettings, ThirdPartyEndChannels, TransferIdentity, TransferOutcome,
-    TransferRequest, TunerHistory, copy_between, copy_local, copy_with_peer, persist,
+    TransferRequest, TunerHistory, copy_between, copy_local, copy_with_peer, run_with_retries,
 };
 
 use carrack_model::TransferExecutionId;
@@ -21,20 +21,20 @@ use carrack_options::{MetaSchedulerChoice, colour};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::exit::{ExitReason, ExitStatus};
-use crate::lifetime::{now_s, show_moment};
+use crate::lifetime::{format_moment, now_s};
 pub use crate::options::cp::CpArgs;
 use crate::register::home_directory;
 use crate::register::transfer_id::transfer_id;
 use crate::register::tuner_store::TunerStore;
 use crate::register::{
-    CopyLogFile, CopyProgressRecord, CopyStatusRecorder, CopyStore, NotedCopy, background, nowhere,
+    CopyLogFile, CopyProgressRecord, CopyStatusRecorder, CopyStore, NotedCopy, background, no_register_error,
 };
-use crate::remote::far_end::{self, FailedFarEnd, FarEndAccess, ReachedFarEnd, reach};
+use crate::remote::far_end::{self, FailedFarEnd, FarEndAccess, ReachedFarEnd, connect_to_far_end};
 use crate::remote::location::FarEndAddress;
 use crate::remote::route::{RemoteEnds, TransferEndsAndPaths};
 use crate::remote::stop_control::StopControl;
 use crate::remote::tuner_endpoints::TransferEndNames;
-use crate::sharing::sharing;
+use crate::sharing::grant_exchange;
 use crate::user_error::{UserError, warn};
 use crate::views::live::LiveView;
 use crate::views::manifest::ManifestWriter;
@@ -51,18 +51,18 @@ const CAUTIOUS_STREAMS: u16 = 2;
 /// Runs the copy.
 pub fn run(args: &CpArgs) -> ExitStatus {
     if let Err(trouble) = args.foreign.check() {
-        trouble.tell();
+        trouble.print();
         return ExitStatus::Usage;
     }
     if args.in_background {
         background::leave_terminal();
     } else if args.background {
-        return launch(args);
+        return launch_in_background(args);
     }
     match CopyJob::new(args).and_then(|job| Ok((job.reporter()?, job))) {
         Ok((reporter, job)) => {
             let conclusion = job.copy(&reporter);
-            let was_mistaken = conclusion.came_to_nothing() && !reporter.has_moved();
+            let was_mistaken = conclusion.did_nothing() && !reporter.has_moved();
             let exit = reporter.finish(conclusion);
             // A mistyped command is not worth a record; an earlier run may have left more than the present
             // one.
@@ -77,26 +77,26 @@ pub fn run(args: &CpArgs) -> ExitStatus {
             exit
         }
         Err((trouble, exit)) => {
-            trouble.tell();
+            trouble.print();
             exit
         }
     }
 }
 
 /// Starts the copy in the background, if its options are valid.
-fn launch(args: &CpArgs) -> ExitStatus {
-    let launched = valid_identity(args).map_err(usage).and_then(|identity| {
+fn launch_in_background(args: &CpArgs) -> ExitStatus {
+    let launched = valid_identity(args).map_err(with_usage_exit).and_then(|identity| {
         background::launch(&identity.id.to_string()).map_err(|trouble| (trouble, ExitStatus::Nothing))
     });
     launched.unwrap_or_else(|(trouble, exit)| {
-        trouble.tell();
+        trouble.print();
         exit
     })
 }
 
 /// Returns the identity of the copy, if its options are valid and it can run in the background.
 fn valid_identity(args: &CpArgs) -> Result<TransferIdentity, UserError> {
-    if let Some(option) = args.transfer.reads_once() {
+    if let Some(option) = args.transfer.single_read_option() {
         let message =
             format!("{option} reads from standard input or a pipe, which a copy in the background has not");
         return Err(UserError::new(message).hint("write it to a file, and name that"));
@@ -109,7 +109,7 @@ fn valid_identity(args: &CpArgs) -> Result<TransferIdentity, UserError> {
     Ok(identity)
 }
 
-fn usage(trouble: UserError) -> (UserError, ExitStatus) {
+fn with_usage_exit(trouble: UserError) -> (UserError, ExitStatus) {
     (trouble, ExitStatus::Usage)
 }
 
@@ -124,10 +124,14 @@ struct CopyJob<'a> {
 }
 
 /// Refuses options that have no meaning for such a copy.
-fn refuse_nonsense(args: &CpArgs, far: &RemoteEnds, settings: &EndSettings) -> Result<(), UserError> {
+fn refuse_meaningless_options(
+    args: &CpArgs,
+    far: &RemoteEnds,
+    settings: &EndSettings,
+) -> Result<(), UserError> {
     let are_both_far = matches!(far, RemoteEnds::Both(..));
     if let Some(moment_s) = args.transfer.stop_at.filter(|&moment_s| moment_s <= now_s()) {
-        let trouble = UserError::new(format!("--stop-at {} is over", show_moment(moment_s)));
+        let trouble = UserError::new(format!("--stop-at {} is over", format_moment(moment_s)));
         return Err(trouble.hint("name a time to come"));
     }
     if args.relay && !are_both_far {
@@ -137,7 +141,7 @@ fn refuse_nonsense(args: &CpArgs, far: &RemoteEnds, settings: &EndSettings) -> R
         let words = "a timetable of --bwlimit is followed by an end that is here, and both are far";
         return Err(UserError::new(words).hint("give one rate, or copy from one of the two hosts"));
     }
-    refuse_flash_of_daemons(far, &settings.spill)
+    refuse_daemon_spill_directories(far, &settings.spill)
 }
 
 /// Refuses sync with deletion for `host:` and `/`, unless it was confirmed: an unset variable leaves such a
@@ -149,9 +153,9 @@ fn refuse_deletion_by_chance(args: &CpArgs, route: &TransferEndsAndPaths) -> Res
     }
     let (source_end, sink_end) = route.far.ends();
     let path = &route.destination;
-    let end = if route.sources.iter().any(|path| is_top(path, source_end)) {
+    let end = if route.sources.iter().any(|path| is_top_directory(path, source_end)) {
         "a source"
-    } else if (is_top(path, sink_end) || sink_end.is_none() && is_root(path))
+    } else if (is_top_directory(path, sink_end) || sink_end.is_none() && is_root(path))
         && route.sources.iter().any(|path| path.as_os_str().as_bytes().ends_with(b"/"))
     {
         "the destination"
@@ -164,7 +168,7 @@ fn refuse_deletion_by_chance(args: &CpArgs, route: &TransferEndsAndPaths) -> Res
 }
 
 /// Returns true for a top directory, and for the rest of a path beneath one after an unset variable.
-fn is_top(path: &Path, end: Option<&FarEndAddress>) -> bool {
+fn is_top_directory(path: &Path, end: Option<&FarEndAddress>) -> bool {
     let path = path.as_os_str().as_bytes();
     path.iter().all(|&byte| byte == b'/')
         || end.is_some() && matches!(path, b"." | b"./")
@@ -178,7 +182,7 @@ fn is_root(path: &Path) -> bool {
 }
 
 /// Refuses spill directories at a daemon, which lets no client choose a directory.
-fn refuse_flash_of_daemons(far: &RemoteEnds, spill: &SpillSettings) -> Result<(), UserError> {
+fn refuse_daemon_spill_directories(far: &RemoteEnds, spill: &SpillSettings) -> Result<(), UserError> {
     let (source, sink) = far.ends();
     let option = if matches!(source, Some(FarEndAddress::Daemon(_))) && !spill.source.is_empty() {
         "--spill is for a directory at the source"
@@ -194,27 +198,29 @@ fn refuse_flash_of_daemons(far: &RemoteEnds, spill: &SpillSettings) -> Result<()
 impl<'a> CopyJob<'a> {
     fn new(args: &'a CpArgs) -> Result<CopyJob<'a>, (UserError, ExitStatus)> {
         let begun = Some(SystemTime::now());
-        let (sources, destination) = args.paths().map_err(usage)?;
-        let route = TransferEndsAndPaths::parse(sources, destination).map_err(|error| usage(error.into()))?;
+        let (sources, destination) = args.paths().map_err(with_usage_exit)?;
+        let route = TransferEndsAndPaths::parse(sources, destination)
+            .map_err(|error| with_usage_exit(error.into()))?;
         let identity = Some(
             identify(args, &route, sources, destination).map_err(|trouble| (trouble, ExitStatus::Nothing))?,
         );
         let is_far = route.far != RemoteEnds::Neither;
-        let (spec, mut settings) = (args.spec(is_far).map_err(usage)?, args.settings().map_err(usage)?);
+        let (spec, mut settings) =
+            (args.spec(is_far).map_err(with_usage_exit)?, args.settings().map_err(with_usage_exit)?);
         settings.begun = begun;
-        refuse_nonsense(args, &route.far, &settings).map_err(usage)?;
-        refuse_deletion_by_chance(args, &route).map_err(usage)?;
+        refuse_meaningless_options(args, &route.far, &settings).map_err(with_usage_exit)?;
+        refuse_deletion_by_chance(args, &route).map_err(with_usage_exit)?;
         // Where both ends are far, this process uses no storage targets.
         if !matches!(route.far, RemoteEnds::Both(..)) && !args.dry_run {
-            settings.sharing = sharing(args.transfer.sharer());
+            settings.sharing = grant_exchange(args.transfer.meta_scheduler());
         }
         if settings.tunes && !args.dry_run {
             settings.history = history(&route);
         }
-        if let (true, Err(why)) = (args.verbose, home_directory::directory()) {
+        if let (true, Err(why)) = (args.verbose, home_directory::user_home()) {
             warn(&format!("{why}: no configuration is read there, and no notes are kept"));
         }
-        let noted = note(args, &route).map(|noted| Arc::new(Mutex::new(noted)));
+        let noted = register_copy(args, &route).map(|noted| Arc::new(Mutex::new(noted)));
         let transfer = TransferRequest {
             spec,
             settings,
@@ -224,7 +230,7 @@ impl<'a> CopyJob<'a> {
             source_base: carrack_storage::PathBase::Anywhere,
             feed: None,
         };
-        let stop_control = StopControl::take().map_err(|trouble| (trouble, ExitStatus::Nothing))?;
+        let stop_control = StopControl::watch_signals().map_err(|trouble| (trouble, ExitStatus::Nothing))?;
         let timed = args.transfer.timeout.map_or(Ok(()), |longest| stop_control.end_after(longest));
         let timed = timed
             .and_then(|()| args.transfer.stop_at.map_or(Ok(()), |moment_s| stop_control.end_at(moment_s)));
@@ -235,24 +241,24 @@ impl<'a> CopyJob<'a> {
     fn reporter(&self) -> Result<TransferReporter, (UserError, ExitStatus)> {
         let manifest = self.args.manifest.as_deref().map(begin_manifest).transpose()?;
         let spec = &self.transfer.spec;
-        let page = self.args.report.as_deref().map(|path| begin_page(self.args, path)).transpose()?;
+        let page = self.args.report.as_deref().map(|path| create_html_report(self.args, path)).transpose()?;
         let log = self.args.log_file.as_deref().map(open_log).transpose()?;
         if self.args.in_background && self.noted.is_none() {
             let trouble = match CopyStore::of_user() {
-                None => nowhere(),
+                None => no_register_error(),
                 Some(_) => UserError::new("this copy runs already, or it can't be noted that it does")
                     .hint("`carrack transfers` lists those that run"),
             };
             return Err((trouble, ExitStatus::Nothing));
         }
         Ok(TransferReporter::new(
-            views(self.args, page, log, self.noted.as_ref()),
+            create_views(self.args, page, log, self.noted.as_ref()),
             manifest,
             spec.dry_run,
             spec.checksum,
             self.stop_control.abort.clone(),
         )
-        .going_to(
+        .with_destination(
             self.args.paths().map_err(|trouble| (trouble, ExitStatus::Usage))?.1,
             self.has_made_destination(),
         )
@@ -271,13 +277,13 @@ impl<'a> CopyJob<'a> {
                 let outcome = copy_local(&self.transfer, observer, &self.stop_control.abort);
                 self.conclude(outcome, |error| far_end::explain(error, None))
             }
-            RemoteEnds::Source(far) => self.copy_with(far, SessionRole::Sink, observer),
-            RemoteEnds::Sink(far) => self.copy_with(far, SessionRole::Source, observer),
+            RemoteEnds::Source(far) => self.copy_with_far_end(far, SessionRole::Sink, observer),
+            RemoteEnds::Sink(far) => self.copy_with_far_end(far, SessionRole::Source, observer),
             RemoteEnds::Both(source, sink) => self.copy_between(source, sink, observer),
         }
     }
 
-    fn copy_with(
+    fn copy_with_far_end(
         &self,
         far: &FarEndAddress,
         role: SessionRole,
@@ -285,14 +291,14 @@ impl<'a> CopyJob<'a> {
     ) -> report::SessionConclusion {
         let mut left = None;
         let retry = self.args.transfer.retry;
-        let mut session = self.unless_ended(|way| {
-            let (reached, peer) = self.reach(far)?;
-            let transfer = self.transfer_by(way, observer);
+        let mut session = self.with_stop_check(|way| {
+            let (reached, peer) = self.connect_to_far_end(far)?;
+            let transfer = self.request_for_next_session(way, observer);
             let outcome = copy_with_peer(&transfer, role, peer, observer, &self.stop_control.abort);
-            left = Some(reached.leave(&self.stop_control, far_end::hangs(&outcome)));
-            Ok(far_end::of_daemon(outcome, far))
+            left = Some(reached.disconnect(&self.stop_control, far_end::is_far_end_hanging(&outcome)));
+            Ok(far_end::explain_silent_daemon(outcome, far))
         });
-        let outcome = persist(retry, observer, &self.stop_control.abort, &mut session);
+        let outcome = run_with_retries(retry, observer, &self.stop_control.abort, &mut session);
         drop(session);
         self.conclude(outcome, |error| far_end::explain(error, left))
     }
@@ -306,16 +312,20 @@ impl<'a> CopyJob<'a> {
     ) -> report::SessionConclusion {
         let mut left: Option<(FailedFarEnd<'_>, FailedFarEnd<'_>)> = None;
         let retry = self.args.transfer.retry;
-        let mut session = self.unless_ended(|way| {
-            let ((source, source_peer), (sink, sink_peer)) = (self.reach(source)?, self.reach(sink)?);
+        let mut session = self.with_stop_check(|way| {
+            let ((source, source_peer), (sink, sink_peer)) =
+                (self.connect_to_far_end(source)?, self.connect_to_far_end(sink)?);
             let ends =
                 ThirdPartyEndChannels { source: source_peer, sink: sink_peer, relays: self.args.relay };
-            let transfer = self.transfer_by(way, observer);
+            let transfer = self.request_for_next_session(way, observer);
             let outcome = copy_between(&transfer, ends, observer, &self.stop_control.abort);
-            left = Some((source.leave(&self.stop_control, false), sink.leave(&self.stop_control, false)));
+            left = Some((
+                source.disconnect(&self.stop_control, false),
+                sink.disconnect(&self.stop_control, false),
+            ));
             Ok(outcome)
         });
-        let outcome = persist(retry, observer, &self.stop_control.abort, &mut session);
+        let outcome = run_with_retries(retry, observer, &self.stop_control.abort, &mut session);
         drop(session);
         self.conclude(outcome, |error| match left {
             Some((source, sink)) => far_end::explain_between(error, source, sink),
@@ -324,7 +334,11 @@ impl<'a> CopyJob<'a> {
     }
 
     /// Returns the transfer for the next session, changed after the failures of earlier sessions.
-    fn transfer_by(&self, way: SessionTransport, reporter: &TransferReporter) -> Cow<'_, TransferRequest> {
+    fn request_for_next_session(
+        &self,
+        way: SessionTransport,
+        reporter: &TransferReporter,
+    ) -> Cow<'_, TransferRequest> {
         let mut transfer = Cow::Borrowed(&self.transfer);
         if reporter.makes_destination() {
             // It may exist by now, and there may be no journal that shows that an earlier session has made
@@ -349,23 +363,26 @@ impl<'a> CopyJob<'a> {
 
     /// Makes of `session` one that does not begin after a signal: Ctrl-C ends ssh too, which looks like a
     /// broken network, and the session would be repeated.
-    fn unless_ended(
+    fn with_stop_check(
         &self,
         mut session: impl FnMut(SessionTransport) -> Result<TransferOutcome, SessionError>,
     ) -> impl FnMut(SessionTransport) -> TransferOutcome {
         move |way| {
-            if self.stop_control.is_told_to_end() {
+            if self.stop_control.is_stop_requested() {
                 return TransferOutcome::failed(SessionError::Interrupted);
             }
             session(way).unwrap_or_else(TransferOutcome::failed)
         }
     }
 
-    fn reach<'f>(&'f self, far: &'f FarEndAddress) -> Result<(ReachedFarEnd<'f>, PeerChannel), SessionError> {
+    fn connect_to_far_end<'f>(
+        &'f self,
+        far: &'f FarEndAddress,
+    ) -> Result<(ReachedFarEnd<'f>, PeerChannel), SessionError> {
         let (protection, stall) = (self.args.transfer.protection(), self.args.transfer.stall_timeout);
-        let shares = *self.args.transfer.sharer() != MetaSchedulerChoice::Off;
+        let shares = *self.args.transfer.meta_scheduler() != MetaSchedulerChoice::Off;
         let approach = FarEndAccess { args: &self.args.far, protection, stall, shares };
-        reach(far, approach, &self.stop_control)?.ok_or(SessionError::Interrupted)
+        connect_to_far_end(far, approach, &self.stop_control)?.ok_or(SessionError::Interrupted)
     }
 
     /// Concludes the transfer. After a signal the connection's end is not reported as an error.
@@ -376,24 +393,26 @@ impl<'a> CopyJob<'a> {
     ) -> report::SessionConclusion {
         let (end, trouble, is_final) = match outcome.result {
             Ok(()) => (ExitReason::Reached, None, true),
-            Err(_) if self.stop_control.is_late() => (ExitReason::TimedOut, Some(self.late()), false),
-            Err(error) if error.is_interrupted() || self.stop_control.is_told_to_end() => {
+            Err(_) if self.stop_control.has_timed_out() => {
+                (ExitReason::TimedOut, Some(self.time_limit_error()), false)
+            }
+            Err(error) if error.is_interrupted() || self.stop_control.is_stop_requested() => {
                 (ExitReason::Interrupted, None, false)
             }
             Err(error) => {
-                let is_final = matches!(error.again(), RetryChance::Never | RetryChance::OnceMet);
+                let is_final = matches!(error.retry_chance(), RetryChance::Never | RetryChance::OnceMet);
                 (ExitReason::Failed, Some(explain(&error)), is_final)
             }
         };
         report::SessionConclusion { end, summary: outcome.summary, trouble, is_final }
     }
 
-    fn late(&self) -> UserError {
+    fn time_limit_error(&self) -> UserError {
         let late = match (
             self.args.transfer.stop_at.filter(|&moment_s| moment_s <= now_s()),
             self.args.transfer.timeout,
         ) {
-            (Some(moment_s), _) => format!("before {} (--stop-at)", show_moment(moment_s)),
+            (Some(moment_s), _) => format!("before {} (--stop-at)", format_moment(moment_s)),
             (None, longest) => format!("within {} s (--timeout)", longest.unwrap_or_default().as_secs()),
         };
         UserError::new(format!("the transfer did not end {late}"))
@@ -402,12 +421,12 @@ impl<'a> CopyJob<'a> {
 }
 
 /// Records the copy in the register. The record is a convenience: without it the copy runs all the same.
-fn note(args: &CpArgs, route: &TransferEndsAndPaths) -> Option<NotedCopy> {
+fn register_copy(args: &CpArgs, route: &TransferEndsAndPaths) -> Option<NotedCopy> {
     if args.dry_run {
         return None;
     }
     // A secret is not kept; nor is a command that read from a pipe, since it would read other data.
-    let arguments = if args.far.daemon.has_open_token() || args.transfer.reads_once().is_some() {
+    let arguments = if args.far.daemon.has_token_argument() || args.transfer.single_read_option().is_some() {
         Vec::new()
     } else {
         without_stop(std::env::args_os())
@@ -420,7 +439,7 @@ fn note(args: &CpArgs, route: &TransferEndsAndPaths) -> Option<NotedCopy> {
         in_background: args.in_background,
         ..CopyProgressRecord::default()
     };
-    let id = transfer_id(route, &args.transfer.fidelity().fidelity(), args.transfer.part()).ok()?;
+    let id = transfer_id(route, &args.transfer.fidelity().fidelity(), args.transfer.partial_range()).ok()?;
     CopyStore::of_user()?.begin(id, &arguments, standing).ok()?
 }
 
@@ -449,7 +468,7 @@ fn history(route: &TransferEndsAndPaths) -> Option<TunerHistory> {
     Some(TunerStore::of_user()?.history(TransferEndNames::of_route(route)?))
 }
 
-fn unnamed(error: &io::Error) -> UserError {
+fn transfer_id_error(error: &io::Error) -> UserError {
     UserError::new(format!("naming the transfer: {error}"))
 }
 
@@ -461,10 +480,10 @@ fn identify(
     destination: &OsStr,
 ) -> Result<TransferIdentity, UserError> {
     let mut run = [0; 16];
-    getrandom(&mut run, GetRandomFlags::empty()).map_err(|errno| unnamed(&errno.into()))?;
+    getrandom(&mut run, GetRandomFlags::empty()).map_err(|errno| transfer_id_error(&errno.into()))?;
     Ok(TransferIdentity {
-        id: transfer_id(route, &args.transfer.fidelity().fidelity(), args.transfer.part())
-            .map_err(|error| unnamed(&error))?,
+        id: transfer_id(route, &args.transfer.fidelity().fidelity(), args.transfer.partial_range())
+            .map_err(|error| transfer_id_error(&error))?,
         run: TransferExecutionId(run),
         sources: sources.iter().map(|source| source.as_bytes().to_vec()).collect(),
         destination: destination.as_bytes().to_vec(),
@@ -480,14 +499,17 @@ fn begin_manifest(path: &Path) -> Result<ManifestWriter, (UserError, ExitStatus)
 }
 
 /// Returns the name of the command.
-fn name(args: &CpArgs) -> &'static str {
+fn command_name(args: &CpArgs) -> &'static str {
     if args.sync.is_some() { "sync" } else { "cp" }
 }
 
-fn begin_page(args: &CpArgs, path: &Path) -> Result<HtmlReportView, (UserError, ExitStatus)> {
+fn create_html_report(args: &CpArgs, path: &Path) -> Result<HtmlReportView, (UserError, ExitStatus)> {
     let (sources, destination) = args.paths().map_err(|trouble| (trouble, ExitStatus::Usage))?;
-    let headline =
-        PageHeadline { command: name(args), sources: sources.to_vec(), destination: destination.to_owned() };
+    let headline = PageHeadline {
+        command: command_name(args),
+        sources: sources.to_vec(),
+        destination: destination.to_owned(),
+    };
     HtmlReportView::new(path, headline).map_err(|error| {
         let path = carrack_model::escape(path.as_os_str().as_bytes());
         (UserError::new(format!("--report {path}: {error}")), ExitStatus::Nothing)
@@ -503,7 +525,7 @@ fn open_log(path: &Path) -> Result<File, (UserError, ExitStatus)> {
 }
 
 /// Creates the views. stdout is data, stderr is talk.
-fn views(
+fn create_views(
     args: &CpArgs,
     page: Option<HtmlReportView>,
     log: Option<File>,
@@ -523,7 +545,7 @@ fn views(
     if let Some(noted) = noted {
         // The output to a terminal is kept in a log too; in the background stderr is that log already.
         if !args.in_background {
-            let log = noted.lock().unwrap_or_else(PoisonError::into_inner).log();
+            let log = noted.lock().unwrap_or_else(PoisonError::into_inner).log_path();
             views.push(Box::new(StderrTextView::new(CopyLogFile::new(log), TalkVolume::Normal, None)));
         }
         views.push(Box::new(CopyStatusRecorder::new(Arc::clone(noted), args.in_background)));
@@ -531,7 +553,7 @@ fn views(
     let volume = volume(args);
     match args.paths() {
         Ok((sources, destination)) if args.tui && is_live_terminal() => {
-            views.push(Box::new(LiveView::new(name(args), sources, destination, volume)));
+            views.push(Box::new(LiveView::new(command_name(args), sources, destination, volume)));
             return views;
         }
         _ if args.tui => warn("--tui needs a terminal at stderr: going on without"),
@@ -540,7 +562,7 @@ fn views(
     let bar = (volume >= TalkVolume::Normal && !args.dry_run && is_live_terminal())
         .then(report::ProgressLine::on_stderr);
     let talk = StderrTextView::new(io::stderr(), volume, bar);
-    views.push(Box::new(talk.in_colour(colour::is_wanted(&io::stderr()))));
+    views.push(Box::new(talk.in_colour(colour::wants_colour(&io::stderr()))));
     views
 }
 

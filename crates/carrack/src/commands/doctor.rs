@@ -7,7 +7,9 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use carrack_machine::doctor::repair::{DoctorRepairResult, repair};
-use carrack_machine::doctor::{DoctorPath, DoctorTransferParameters, KernelProbes, RTT_MS_DEFAULT, examine};
+use carrack_machine::doctor::{
+    DoctorPath, DoctorTransferParameters, KernelProbes, RTT_MS_DEFAULT, run_checks,
+};
 use carrack_machine::{CgroupTree, SysFiles};
 use carrack_model::escape;
 use carrack_model::limits::POOL_BYTES_DEFAULT;
@@ -17,7 +19,7 @@ use crate::exit::{self, ExitStatus};
 use crate::size;
 use crate::user_error::UserError;
 use crate::views::doctor::DoctorReport;
-use crate::views::output::{print, tell_unwritten};
+use crate::views::output::{print, print_stdout_error};
 
 /// Find settings that make this machine slow at moving data
 ///
@@ -62,52 +64,53 @@ pub struct DoctorArgs {
 
 /// Checks the machine, repairs it if asked to, and prints the findings.
 pub fn run(args: &DoctorArgs) -> ExitStatus {
-    let files = SysFiles::here();
-    let has_refusals = args.apply && mend(&files);
-    let report = DoctorReport::new(examine(&files, &KernelProbes::here(), &args.purpose()));
+    let files = SysFiles::of_this_machine();
+    let has_refusals = args.apply && run_repairs(&files);
+    let report =
+        DoctorReport::new(run_checks(&files, &KernelProbes::of_this_machine(), &args.transfer_parameters()));
     let exit = ExitStatus::of_findings(report.worst());
-    let exit = if has_refusals { exit.with_loss() } else { exit };
+    let exit = if has_refusals { exit.partial_if_complete() } else { exit };
     let printed = print(|out| if args.json { report.write_json(out) } else { report.write_table(out) });
-    match printed.inspect_err(tell_unwritten) {
+    match printed.inspect_err(print_stdout_error) {
         Ok(()) => exit,
         Err(_) => ExitStatus::Nothing,
     }
 }
 
 /// Runs the repairs; returns true if any was refused.
-fn mend(files: &SysFiles) -> bool {
+fn run_repairs(files: &SysFiles) -> bool {
     let tree = CgroupTree::of_this_machine();
-    let repairs = repair(files, tree.as_ref(), &KernelProbes::here());
-    repairs.iter().for_each(tell);
+    let repairs = repair(files, tree.as_ref(), &KernelProbes::of_this_machine());
+    repairs.iter().for_each(print_repair_result);
     repairs.iter().any(|repair| repair.outcome.is_err())
 }
 
-fn tell(repair: &DoctorRepairResult) {
+fn print_repair_result(repair: &DoctorRepairResult) {
     let what = escape(repair.what.as_bytes());
     match &repair.outcome {
         Ok(()) => {
             let _ = writeln!(io::stderr(), "carrack: {what}");
         }
-        Err(why) => UserError::new(format!("{what}: {why}")).tell(),
+        Err(why) => UserError::new(format!("{what}: {why}")).print(),
     }
 }
 
 impl DoctorArgs {
-    fn purpose(&self) -> DoctorTransferParameters {
+    fn transfer_parameters(&self) -> DoctorTransferParameters {
         DoctorTransferParameters {
             rtt_ms: self.rtt,
             speed_mbits: self.speed.map(|gbits| gbits.saturating_mul(1_000)),
             pool_bytes: self.buffer,
-            paths: self.paths.iter().map(|path| purpose_path(Path::new(path))).collect(),
+            paths: self.paths.iter().map(|path| doctor_path(Path::new(path))).collect(),
         }
     }
 }
 
-fn purpose_path(path: &Path) -> DoctorPath {
-    DoctorPath { shown: path.to_string_lossy().into_owned(), real: real(path) }
+fn doctor_path(path: &Path) -> DoctorPath {
+    DoctorPath { shown: path.to_string_lossy().into_owned(), real: canonical_path(path) }
 }
 
-fn real(path: &Path) -> Result<PathBuf, String> {
+fn canonical_path(path: &Path) -> Result<PathBuf, String> {
     fs::canonicalize(path).map_err(|error| match error.kind() {
         ErrorKind::NotFound => "no such file or directory".into(),
         ErrorKind::PermissionDenied => "permission denied".into(),
@@ -137,7 +140,7 @@ mod tests {
         let args =
             parse(&["/", "none-of-this-name", "--rtt=20", "--speed=25", "--buffer=1GiB", "--json"]).unwrap();
         assert!(args.json && !args.apply);
-        let purpose = args.purpose();
+        let purpose = args.transfer_parameters();
         assert_eq!((purpose.rtt_ms, purpose.speed_mbits, purpose.pool_bytes), (20, Some(25_000), 1 << 30));
         assert_eq!(purpose.paths[0].real, Ok("/".into()));
         assert_eq!(purpose.paths[1].real, Err("no such file or directory".into()));
@@ -148,7 +151,7 @@ mod tests {
 
     #[test]
     fn nothing_needs_to_be_said() {
-        let purpose = parse(&[]).unwrap().purpose();
+        let purpose = parse(&[]).unwrap().transfer_parameters();
         assert_eq!((purpose.rtt_ms, purpose.speed_mbits), (RTT_MS_DEFAULT, None));
         assert_eq!(purpose.pool_bytes, POOL_BYTES_DEFAULT);
     }

@@ -3,15 +3,15 @@
 use std::io::{self, Write};
 
 use carrack_engine::beats_tcp;
-use carrack_machine::{ThreadPlacementRequest, Topology, place};
-use carrack_transport::fabric::{FabricProviderDomain, library, offers};
+use carrack_machine::{ThreadPlacementRequest, Topology, plan_thread_placement};
+use carrack_transport::fabric::{FabricProviderDomain, library_version, offers};
 use clap::Args;
 use serde::Serialize;
 
 use crate::exit::{self, ExitStatus};
 use crate::user_error::UserError;
 use crate::views::json::write_line;
-use crate::views::output::{print, written};
+use crate::views::output::{print, write_outcome};
 use crate::views::table::TextTable;
 
 /// List the RMA providers of this host, for `carrack cp --fabric`
@@ -53,16 +53,16 @@ struct FabricLine {
 
 /// Lists the providers.
 pub fn run(args: &FabricListArgs) -> ExitStatus {
-    let report = FabricReport::here();
+    let report = FabricReport::of_this_machine();
     let printed = print(|out| if args.json { write_line(&report, out) } else { report.write(out) });
-    if let Err(trouble) = written(printed) {
-        trouble.tell();
+    if let Err(trouble) = write_outcome(printed) {
+        trouble.print();
         return ExitStatus::Nothing;
     }
     match report.problem {
         Some(problem) => {
             let trouble = UserError::new(format!("there is no fabric here: {problem}"));
-            trouble.hint("carrack cp goes over TCP").tell();
+            trouble.hint("carrack cp goes over TCP").print();
             ExitStatus::Nothing
         }
         None => ExitStatus::Complete,
@@ -70,8 +70,8 @@ pub fn run(args: &FabricListArgs) -> ExitStatus {
 }
 
 impl FabricReport {
-    fn here() -> FabricReport {
-        let listed = library().and_then(|version| Ok((version, offers()?)));
+    fn of_this_machine() -> FabricReport {
+        let listed = library_version().and_then(|version| Ok((version, offers()?)));
         let nodes = lane_nodes();
         match listed {
             Ok(((major, minor), offers)) => FabricReport {
@@ -87,7 +87,7 @@ impl FabricReport {
         let Some(version) = &self.libfabric else { return Ok(()) };
         writeln!(out, "libfabric {version}")?;
         let mut table = TextTable::new("<<<");
-        self.offers.iter().for_each(|line| table.row(&[&line.provider, &line.domain, &line.words()]));
+        self.offers.iter().for_each(|line| table.row(&[&line.provider, &line.domain, &line.description()]));
         table.write("", out)
     }
 }
@@ -104,7 +104,7 @@ impl FabricLine {
         FabricLine { provider, network, domain, pci, numa_node, usable: is_usable, auto, lanes }
     }
 
-    fn words(&self) -> String {
+    fn description(&self) -> String {
         let mut words = vec![format!("network {}", self.network)];
         words.extend(self.pci.iter().map(|pci| format!("PCI {pci}")));
         words.extend(self.numa_node.map(|node| format!("NUMA node {node}")));
@@ -126,6 +126,6 @@ impl FabricLine {
 
 /// Returns the NUMA nodes of each lane's memory, as in a transfer with default options.
 fn lane_nodes() -> Vec<Vec<u32>> {
-    let lanes = place(&Topology::this_machine(), &ThreadPlacementRequest::default()).lanes;
+    let lanes = plan_thread_placement(&Topology::this_machine(), &ThreadPlacementRequest::default()).lanes;
     lanes.iter().map(|lane| lane.memory.iter().collect()).collect()
 }

@@ -12,7 +12,7 @@ use carrack_cluster::error::BusError;
 use carrack_cluster::manager::{self, ManagerOptions};
 use carrack_cluster::mover::{self, MoverError, MoverOptions, UserMessageCallback};
 use carrack_engine::{SpillDirectory, SpillSettings};
-use carrack_model::{ProtectionLevel, plain};
+use carrack_model::{ProtectionLevel, text_without_errno};
 use carrack_options::PortRange;
 use carrack_plan::fleet::MoverPairLimits;
 use carrack_register::transfer_records::is_name;
@@ -209,14 +209,14 @@ impl ManagerArgs {
             );
         }
         let shares = self.share.iter().map(|TargetSharingSite { site, file }| match file {
-            Some(file) => site_sharing(site, file).map_err(|error| of_config(&error)),
+            Some(file) => site_sharing(site, file).map_err(|error| config_user_error(&error)),
             None => Ok(SiteSharing::by_default(site)),
         });
         shares.collect()
     }
 }
 
-fn of_config(error: &ServeError) -> UserError {
+fn config_user_error(error: &ServeError) -> UserError {
     UserError::explained(error, Some(error.hint()))
 }
 
@@ -235,21 +235,21 @@ fn parse_issuer(text: &str) -> Result<ApiIssuer, String> {
 }
 
 /// Writes to stderr, as a daemon's log.
-fn say() -> UserMessageCallback {
-    Arc::new(|text| eprintln!("carrack: {}", plain(&text)))
+fn stderr_message_callback() -> UserMessageCallback {
+    Arc::new(|text| eprintln!("carrack: {}", text_without_errno(&text)))
 }
 
-fn conclude(ended: Result<(), UserError>) -> ExitStatus {
+fn report_outcome(ended: Result<(), UserError>) -> ExitStatus {
     match ended {
         Ok(()) => ExitStatus::Complete,
         Err(trouble) => {
-            trouble.tell();
+            trouble.print();
             ExitStatus::Nothing
         }
     }
 }
 
-pub fn of_bus(error: &BusError) -> UserError {
+pub fn bus_user_error(error: &BusError) -> UserError {
     UserError::explained(error, error.hint())
 }
 
@@ -257,14 +257,14 @@ pub fn runtime() -> Result<Runtime, UserError> {
     Runtime::new().map_err(|error| UserError::new(format!("starting threads: {error}")))
 }
 
-fn caught(kind: SignalKind) -> Result<Signal, UserError> {
+fn signal_stream(kind: SignalKind) -> Result<Signal, UserError> {
     signal(kind).map_err(|error| UserError::new(format!("waiting for signals: {error}")))
 }
 
 /// Returns a channel that turns true at the first signal; the second signal ends the process.
-fn stopping() -> Result<watch::Receiver<bool>, UserError> {
-    let mut term = caught(SignalKind::terminate())?;
-    let mut int = caught(SignalKind::interrupt())?;
+fn stop_signal_receiver() -> Result<watch::Receiver<bool>, UserError> {
+    let mut term = signal_stream(SignalKind::terminate())?;
+    let mut int = signal_stream(SignalKind::interrupt())?;
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(async move {
         for is_first in [true, false] {
@@ -283,7 +283,7 @@ fn stopping() -> Result<watch::Receiver<bool>, UserError> {
 
 /// Runs a mover until SIGTERM.
 pub fn run_mover(args: &MoverArgs) -> ExitStatus {
-    conclude(args.nats.options("mover").and_then(|bus| {
+    report_outcome(args.nats.options("mover").and_then(|bus| {
         let options = MoverOptions {
             bus,
             site: args.site.clone(),
@@ -298,12 +298,12 @@ pub fn run_mover(args: &MoverArgs) -> ExitStatus {
             protection_min: args.protection,
             keep_owners: args.keep_owners,
             allows_fabric: args.allow_fabric,
-            say: say(),
+            say: stderr_message_callback(),
         };
         let runtime = runtime()?;
         let ended = runtime.block_on(async {
-            mover::run(options, stopping()?).await.map_err(|error| match error {
-                MoverError::Bus(error) => of_bus(&error),
+            mover::run(options, stop_signal_receiver()?).await.map_err(|error| match error {
+                MoverError::Bus(error) => bus_user_error(&error),
                 MoverError::Options { message, hint } => UserError::new(message).hint(hint),
                 error @ MoverError::System { .. } => UserError::new(error.to_string()),
             })
@@ -316,7 +316,7 @@ pub fn run_mover(args: &MoverArgs) -> ExitStatus {
 
 /// Runs a manager until SIGTERM.
 pub fn run_manager(args: &ManagerArgs) -> ExitStatus {
-    conclude(args.nats.options("manager").and_then(|bus| {
+    report_outcome(args.nats.options("manager").and_then(|bus| {
         let options = ManagerOptions {
             bus,
             replicas: args.replicas.map(usize::from),
@@ -329,20 +329,21 @@ pub fn run_manager(args: &ManagerArgs) -> ExitStatus {
             keep_leftovers: args.keep_leftovers,
             near: args.near.clone(),
             shares: args.shares()?,
-            say: say(),
+            say: stderr_message_callback(),
         };
-        runtime()?
-            .block_on(async { manager::run(options, stopping()?).await.map_err(|error| of_bus(&error)) })
+        runtime()?.block_on(async {
+            manager::run(options, stop_signal_receiver()?).await.map_err(|error| bus_user_error(&error))
+        })
     }))
 }
 
-fn of_plan(error: &ApiServerConfigError) -> UserError {
+fn api_config_user_error(error: &ApiServerConfigError) -> UserError {
     UserError::explained(error, Some(error.hint()))
 }
 
 /// Serves the API until SIGTERM.
 pub fn run_api(args: &ApiServerArgs) -> ExitStatus {
-    conclude(args.nats.options("api").and_then(|bus| {
+    report_outcome(args.nats.options("api").and_then(|bus| {
         if args.listen.is_empty() && args.socket.is_none() {
             return Err(
                 UserError::new("nothing to listen at").hint("name an address with --listen, or a --socket")
@@ -356,14 +357,14 @@ pub fn run_api(args: &ApiServerArgs) -> ExitStatus {
             revoked: args.revoked_tokens.clone(),
         };
         runtime()?.block_on(async {
-            let mut stop = stopping()?;
-            let auth = plan.auth().map_err(|error| of_plan(&error))?;
-            let listeners = plan.listen().await.map_err(|error| of_plan(&error))?;
+            let mut stop = stop_signal_receiver()?;
+            let auth = plan.auth().map_err(|error| api_config_user_error(&error))?;
+            let listeners = plan.listen().await.map_err(|error| api_config_user_error(&error))?;
             for address in listeners.iter().filter_map(ApiListener::address) {
                 eprintln!("carrack: listening at {address}");
             }
-            let bus = NatsBus::connect(&bus).await.map_err(|error| of_bus(&error))?;
-            let control = FleetUserClient::new(bus).await.map_err(|error| of_bus(&error))?;
+            let bus = NatsBus::connect(&bus).await.map_err(|error| bus_user_error(&error))?;
+            let control = FleetUserClient::new(bus).await.map_err(|error| bus_user_error(&error))?;
             let end = async move { drop(stop.changed().await) };
             serve_api(
                 listeners,

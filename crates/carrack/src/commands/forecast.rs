@@ -44,11 +44,11 @@ pub fn run(args: &LoadForecastArgs) -> ExitStatus {
     let report = match args.report() {
         Ok(report) => report,
         Err(trouble) => {
-            trouble.tell();
+            trouble.print();
             return ExitStatus::Nothing;
         }
     };
-    let picture = args.svg.as_deref().map(|path| (path, report.picture()));
+    let picture = args.svg.as_deref().map(|path| (path, report.to_svg()));
     print_with_picture(
         |out| if args.json { report.write_json(out) } else { report.write_table(out) },
         picture,
@@ -58,17 +58,18 @@ pub fn run(args: &LoadForecastArgs) -> ExitStatus {
 impl LoadForecastArgs {
     fn report(&self) -> Result<LoadForecastReport, UserError> {
         let now_s = now_s();
-        let (storage, unit) = self.load.storage(&self.name, now_s)?;
-        let forecast = storage.history.forecast(now_s, AHEAD_S).ok_or_else(|| too_old(&self.name))?;
+        let (storage, unit) = self.load.storage_history(&self.name, now_s)?;
+        let forecast =
+            storage.history.forecast(now_s, AHEAD_S).ok_or_else(|| measurements_too_old_error(&self.name))?;
         Ok(LoadForecastReport { name: self.name.clone(), storage, forecast, unit, now_s })
     }
 }
 
 /// Returns the error that all measurements are too old for a forecast.
-pub fn too_old(name: &str) -> UserError {
+pub fn measurements_too_old_error(name: &str) -> UserError {
     UserError::new(format!("no load of {name} was measured in the last four weeks"))
         .hint("a forecast needs measurements up to now")
-        .tamed()
+        .escaped()
 }
 
 const EXAMPLES: &str = "\

@@ -81,7 +81,7 @@ pub fn run(args: &JournalsArgs) -> ExitStatus {
     let boot = match boot_id() {
         Ok(boot) => boot,
         Err(error) => {
-            UserError::new(format!("reading the kernel's boot id: {error}")).tell();
+            UserError::new(format!("reading the kernel's boot id: {error}")).print();
             return ExitStatus::Nothing;
         }
     };
@@ -101,11 +101,11 @@ struct NamedJournal {
 
 impl NamedJournal {
     /// Parses `FILE` or `DIR/ID`.
-    fn of(path: &Path) -> Result<NamedJournal, UserError> {
+    fn parse(path: &Path) -> Result<NamedJournal, UserError> {
         let last = path.file_name().unwrap_or_default();
         let id = id_of_file_name(last.as_bytes()).or_else(|| last.to_str().and_then(|id| id.parse().ok()));
         let id = id.ok_or_else(|| {
-            UserError::new(format!("{}: not the name of a journal", show(path)))
+            UserError::new(format!("{}: not the name of a journal", escaped_path(path)))
                 .hint("such as .carrack-ID.journal or DIR/ID, where ID has 32 hexadecimal digits")
         })?;
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -118,16 +118,16 @@ impl NamedJournal {
 
     fn open_directory(&self) -> Result<File, UserError> {
         File::open(&self.directory)
-            .map_err(|error| UserError::new(format!("{}: {error}", show(&self.directory))))
+            .map_err(|error| UserError::new(format!("{}: {error}", escaped_path(&self.directory))))
     }
 
     fn contents(&self, boot: [u8; 16]) -> Result<JournalContents, UserError> {
         let directory = self.open_directory()?;
-        inspect(directory.as_fd(), self.id, boot).map_err(|error| self.trouble(&error))
+        inspect(directory.as_fd(), self.id, boot).map_err(|error| self.user_error(&error))
     }
 
-    fn trouble(&self, error: &JournalError) -> UserError {
-        UserError::explained(format!("{}: {error}", show(&self.path())), error.hint())
+    fn user_error(&self, error: &JournalError) -> UserError {
+        UserError::explained(format!("{}: {error}", escaped_path(&self.path())), error.hint())
     }
 }
 
@@ -139,10 +139,12 @@ impl ListArgs {
                 Ok(found) => {
                     found.iter().for_each(|named| show_journal(named, self.json, false, boot, &mut reports));
                 }
-                Err(error) => reports.fail(&UserError::new(format!("{}: {error}", show(directory)))),
+                Err(error) => {
+                    reports.report_failure(&UserError::new(format!("{}: {error}", escaped_path(directory))))
+                }
             }
         }
-        reports.exit()
+        reports.into_exit_status()
     }
 }
 
@@ -165,12 +167,12 @@ impl JournalsInspectArgs {
     fn run(&self, boot: [u8; 16]) -> ExitStatus {
         let mut reports = StdoutReportWriter::new(self.json);
         for file in &self.files {
-            match NamedJournal::of(file) {
+            match NamedJournal::parse(file) {
                 Ok(named) => show_journal(&named, self.json, true, boot, &mut reports),
-                Err(trouble) => reports.fail(&trouble),
+                Err(trouble) => reports.report_failure(&trouble),
             }
         }
-        reports.exit()
+        reports.into_exit_status()
     }
 }
 
@@ -183,10 +185,10 @@ fn show_journal(
 ) {
     match named.contents(boot) {
         Ok(contents) => {
-            let report = JournalReport::new(&show(&named.path()), &contents, with_partials);
+            let report = JournalReport::new(&escaped_path(&named.path()), &contents, with_partials);
             reports.write(|out| if is_json { report.write_json(out) } else { report.write_table(out) });
         }
-        Err(trouble) => reports.fail(&trouble),
+        Err(trouble) => reports.report_failure(&trouble),
     }
 }
 
@@ -194,11 +196,11 @@ impl JournalsDropArgs {
     fn run(&self, boot: [u8; 16]) -> ExitStatus {
         let (mut done, mut failed) = (0, 0);
         for file in &self.files {
-            match NamedJournal::of(file).and_then(|named| self.drop(&named, boot)) {
+            match NamedJournal::parse(file).and_then(|named| self.drop(&named, boot)) {
                 Ok(()) => done += 1,
                 Err(trouble) => {
                     failed += 1;
-                    trouble.tell();
+                    trouble.print();
                 }
             }
         }
@@ -208,11 +210,14 @@ impl JournalsDropArgs {
     /// Removes the journal last: if a step fails before, the journal still names the rest.
     fn drop(&self, named: &NamedJournal, boot: [u8; 16]) -> Result<(), UserError> {
         let directory = named.open_directory()?;
-        let seized = Journal::seize(directory.as_fd(), named.id, boot);
-        let (journal, contents) = seized.map_err(|error| named.trouble(&error))?;
+        let seized = Journal::lock_for_removal(directory.as_fd(), named.id, boot);
+        let (journal, contents) = seized.map_err(|error| named.user_error(&error))?;
         let removed = self.remove_temporaries(&contents)?;
-        journal.remove().map_err(|error| named.trouble(&error))?;
-        say(&format!("dropped {}, temporary files removed: {removed}", show(&named.path())));
+        journal.remove().map_err(|error| named.user_error(&error))?;
+        print_message(&format!(
+            "dropped {}, temporary files removed: {removed}",
+            escaped_path(&named.path())
+        ));
         Ok(())
     }
 
@@ -221,16 +226,16 @@ impl JournalsDropArgs {
         if contents.partials.is_empty() {
             return Ok(0);
         }
-        let root = self.root_of(contents)?;
+        let root = self.destination_root(contents)?;
         let opened = match RootDirectory::open(&root) {
             // Without the destination its temporary files are gone, too.
             Err(error) if error.kind() == ErrorKind::NotFound && self.root.is_none() => return Ok(0),
-            opened => opened.map_err(|error| UserError::new(format!("{}: {error}", show(&root))))?,
+            opened => opened.map_err(|error| UserError::new(format!("{}: {error}", escaped_path(&root))))?,
         };
         remove_temporaries(&opened, contents).map_err(|error| UserError::new(error.to_string()))
     }
 
-    fn root_of(&self, contents: &JournalContents) -> Result<PathBuf, UserError> {
+    fn destination_root(&self, contents: &JournalContents) -> Result<PathBuf, UserError> {
         if let Some(root) = &self.root {
             return Ok(root.clone());
         }
@@ -243,11 +248,11 @@ impl JournalsDropArgs {
 }
 
 /// Prints a message on stderr; a failed write can't be reported.
-fn say(words: &str) {
+fn print_message(words: &str) {
     let _ = writeln!(io::stderr(), "carrack: {words}");
 }
 
-fn show(path: &Path) -> String {
+fn escaped_path(path: &Path) -> String {
     escape(path.as_os_str().as_bytes())
 }
 
@@ -273,11 +278,11 @@ mod tests {
             (format!(".carrack-{digits}.journal"), "."),
             (digits.to_owned(), "."),
         ] {
-            let named = NamedJournal::of(Path::new(&text)).unwrap();
+            let named = NamedJournal::parse(Path::new(&text)).unwrap();
             assert_eq!(named, NamedJournal { directory: directory.into(), id }, "{text}");
         }
         for wrong in ["", "/", "x", "/d/.carrack-00.journal", "/d/00010203"] {
-            assert!(NamedJournal::of(Path::new(wrong)).is_err(), "{wrong}");
+            assert!(NamedJournal::parse(Path::new(wrong)).is_err(), "{wrong}");
         }
     }
 }

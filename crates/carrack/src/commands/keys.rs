@@ -17,7 +17,7 @@ use crate::exit::{self, ExitStatus};
 use crate::lifetime;
 use crate::user_error::UserError;
 use crate::views::keys::CertificateReport;
-use crate::views::output::{StdoutReportWriter, unwritten};
+use crate::views::output::{StdoutReportWriter, stdout_error};
 
 /// Make and manage the keys of a site: a small certificate authority
 ///
@@ -139,7 +139,7 @@ struct MakeTokenArgs {
 /// Runs the command.
 pub fn run(args: &KeysArgs) -> ExitStatus {
     let Some(directory) = args.dir.clone().or_else(default_directory) else {
-        UserError::new("HOME is not set").hint("name the authority's directory with --dir").tell();
+        UserError::new("HOME is not set").hint("name the authority's directory with --dir").print();
         return ExitStatus::Usage;
     };
     let done = match &args.command {
@@ -149,7 +149,7 @@ pub fn run(args: &KeysArgs) -> ExitStatus {
         KeysCommand::Revoke(revoke) => revoke.run(&directory),
         KeysCommand::Token(token) => token.run(&directory),
     };
-    ExitStatus::of_command(done.map(|()| ExitStatus::Complete))
+    ExitStatus::of_command_result(done.map(|()| ExitStatus::Complete))
 }
 
 fn default_directory() -> Option<PathBuf> {
@@ -165,28 +165,39 @@ impl AuthorityInitArgs {
             KeyAlgorithm::Ed25519 => KeySignatureAlgorithm::Ed25519,
             KeyAlgorithm::P256 => KeySignatureAlgorithm::P256,
         };
-        let made = CertificateAuthority::init(directory, &name, kind, SystemTime::now()).map_err(trouble)?;
-        let until = lifetime::show_moment(made.certificate().not_after_s);
-        say(&format!("made the authority '{name}' in {}, valid until {until}", show(directory)));
-        say("give ca.pem and revoked.pem to daemons and ca.pem to clients; keep ca-key.pem for yourself");
+        let made = CertificateAuthority::init(directory, &name, kind, SystemTime::now())
+            .map_err(authority_user_error)?;
+        let until = lifetime::format_moment(made.certificate().not_after_s);
+        print_message(&format!(
+            "made the authority '{name}' in {}, valid until {until}",
+            escaped_path(directory)
+        ));
+        print_message(
+            "give ca.pem and revoked.pem to daemons and ca.pem to clients; keep ca-key.pem for yourself",
+        );
         Ok(())
     }
 }
 
 impl CertificateIssueArgs {
     fn run(&self, directory: &Path) -> Result<(), UserError> {
-        let authority = CertificateAuthority::open(directory).map_err(trouble)?;
-        let (purpose, usual) = self.purpose();
+        let authority = CertificateAuthority::open(directory).map_err(authority_user_error)?;
+        let (purpose, usual) = self.use_and_lifetime();
         let lifetime = self.lifetime.unwrap_or(usual);
         let out = self.out.as_deref().unwrap_or(directory);
         let now = SystemTime::now();
-        let issued = authority.issue(&self.name, &purpose, lifetime, out, now).map_err(trouble)?;
-        let until = lifetime::show_moment(issued.certificate.not_after_s);
-        say(&format!("made {} and {}, valid until {until}", show(&issued.chain), show(&issued.key)));
+        let issued =
+            authority.issue(&self.name, &purpose, lifetime, out, now).map_err(authority_user_error)?;
+        let until = lifetime::format_moment(issued.certificate.not_after_s);
+        print_message(&format!(
+            "made {} and {}, valid until {until}",
+            escaped_path(&issued.chain),
+            escaped_path(&issued.key)
+        ));
         Ok(())
     }
 
-    fn purpose(&self) -> (CertificateUse, Duration) {
+    fn use_and_lifetime(&self) -> (CertificateUse, Duration) {
         if self.server.is_empty() {
             let subject = self.subject.as_ref().unwrap_or(&self.name).clone();
             return (CertificateUse::Client { subject }, CLIENT_LIFETIME);
@@ -203,7 +214,7 @@ impl KeysShowArgs {
             Ok(authority) => Some(authority),
             Err(AuthorityError::Missing(_)) if !is_named => None,
             Err(error) => {
-                trouble(error).tell();
+                authority_user_error(error).print();
                 return ExitStatus::Nothing;
             }
         };
@@ -218,10 +229,10 @@ impl KeysShowArgs {
                         |out| if self.json { report.write_json(out) } else { report.write_table(out) },
                     );
                 }
-                Err(trouble) => reports.fail(&trouble),
+                Err(trouble) => reports.report_failure(&trouble),
             }
         }
-        reports.exit()
+        reports.into_exit_status()
     }
 
     fn report(
@@ -229,12 +240,14 @@ impl KeysShowArgs {
         file: &Path,
         authority: Option<&CertificateAuthority>,
     ) -> Result<CertificateReport, UserError> {
-        let name = show(file);
-        let pem = fs::read(file).map_err(|error| about(&name, &error))?;
-        let chain = certificates_in(&pem).map_err(|error| about(&name, &error))?;
-        let certificate = Certificate::parse(&chain[0]).map_err(|error| about(&name, &error))?;
-        let standing: Option<CertificateStatus> =
-            authority.map(|authority| authority.standing(&chain[0])).transpose().map_err(trouble)?;
+        let name = escaped_path(file);
+        let pem = fs::read(file).map_err(|error| file_error(&name, &error))?;
+        let chain = certificates_in(&pem).map_err(|error| file_error(&name, &error))?;
+        let certificate = Certificate::parse(&chain[0]).map_err(|error| file_error(&name, &error))?;
+        let standing: Option<CertificateStatus> = authority
+            .map(|authority| authority.standing(&chain[0]))
+            .transpose()
+            .map_err(authority_user_error)?;
         let identity = ProvedIdentity::of_peer(&chain, &AuthorizedKeys::default()).ok();
         let identity = identity.filter(|_| certificate.uses.client);
         Ok(CertificateReport::new(&name, &certificate, identity.as_ref(), standing, lifetime::now_s()))
@@ -243,24 +256,29 @@ impl KeysShowArgs {
 
 impl CertificateRevokeArgs {
     fn run(&self, directory: &Path) -> Result<(), UserError> {
-        let authority = CertificateAuthority::open(directory).map_err(trouble)?;
-        let revoked = authority.revoke(&self.which(&authority)?, SystemTime::now()).map_err(trouble)?;
+        let authority = CertificateAuthority::open(directory).map_err(authority_user_error)?;
+        let revoked = authority
+            .revoke(&self.revocation_selector(&authority)?, SystemTime::now())
+            .map_err(authority_user_error)?;
         for one in &revoked {
             let before = if one.was_before { " (it was before)" } else { "" };
-            say(&format!("revoked '{}', number {}{before}", one.name, one.serial));
+            print_message(&format!("revoked '{}', number {}{before}", one.name, one.serial));
         }
-        let list = show(&directory.join("revoked.pem"));
-        say(&format!("wrote {list}: give it to the daemons"));
+        let list = escaped_path(&directory.join("revoked.pem"));
+        print_message(&format!("wrote {list}: give it to the daemons"));
         Ok(())
     }
 
-    fn which(&self, authority: &CertificateAuthority) -> Result<RevokedCertificateSelector, UserError> {
+    fn revocation_selector(
+        &self,
+        authority: &CertificateAuthority,
+    ) -> Result<RevokedCertificateSelector, UserError> {
         if self.what.contains('/') || self.what.ends_with(".pem") {
             let pem = fs::read(&self.what)
                 .map_err(|error| UserError::new(format!("{}: {error}", escape(self.what.as_bytes()))))?;
             return Ok(RevokedCertificateSelector::Certificate(pem));
         }
-        let is_serial = authority.has_issued(&self.what).map_err(trouble)?;
+        let is_serial = authority.has_issued(&self.what).map_err(authority_user_error)?;
         Ok(if is_serial {
             RevokedCertificateSelector::Serial(self.what.clone())
         } else {
@@ -271,7 +289,7 @@ impl CertificateRevokeArgs {
 
 impl MakeTokenArgs {
     fn run(&self, directory: &Path) -> Result<(), UserError> {
-        let authority = CertificateAuthority::open(directory).map_err(trouble)?;
+        let authority = CertificateAuthority::open(directory).map_err(authority_user_error)?;
         let scope = TokenScope::parse(&self.scope.join(" ")).map_err(|error| {
             UserError::new(format!("--scope: {error}")).hint("such as --scope storage.read:/EXPORT/path")
         })?;
@@ -282,29 +300,29 @@ impl MakeTokenArgs {
             lifetime: self.lifetime,
         };
         let now = SystemTime::now();
-        let signer = authority.token_signer().map_err(trouble)?;
+        let signer = authority.token_signer().map_err(authority_user_error)?;
         let (token, id) = signer.mint(&grant, now).map_err(|error| UserError::new(error.to_string()))?;
-        writeln!(io::stdout(), "{token}").map_err(|error| unwritten(&error))?;
-        let until = lifetime::show_moment(lifetime::now_s() + self.lifetime.as_secs() as i64);
-        say(&format!("made token {id} of issuer '{}', good until {until}", authority.name()));
+        writeln!(io::stdout(), "{token}").map_err(|error| stdout_error(&error))?;
+        let until = lifetime::format_moment(lifetime::now_s() + self.lifetime.as_secs() as i64);
+        print_message(&format!("made token {id} of issuer '{}', good until {until}", authority.name()));
         Ok(())
     }
 }
 
-fn about(name: &str, error: &dyn std::fmt::Display) -> UserError {
+fn file_error(name: &str, error: &dyn std::fmt::Display) -> UserError {
     UserError::new(format!("{name}: {error}"))
 }
 
-fn trouble(error: AuthorityError) -> UserError {
+fn authority_user_error(error: AuthorityError) -> UserError {
     UserError::explained(&error, error.hint())
 }
 
 /// Prints a message on stderr; a failed write can't be reported.
-fn say(words: &str) {
+fn print_message(words: &str) {
     let _ = writeln!(io::stderr(), "carrack: {words}");
 }
 
-fn show(path: &Path) -> String {
+fn escaped_path(path: &Path) -> String {
     escape(path.as_os_str().as_encoded_bytes())
 }
 
@@ -336,7 +354,7 @@ mod tests {
         let KeysArgs { command: KeysCommand::Issue(issue), dir } = args.unwrap() else { panic!("not issue") };
         assert_eq!((dir, issue.lifetime), (Some("/d".into()), Some(Duration::from_secs(7 * 24 * 3600))));
         assert_eq!(
-            issue.purpose(),
+            issue.use_and_lifetime(),
             (CertificateUse::Server { names: ["a", "b", "c"].map(String::from).to_vec() }, SERVER_LIFETIME)
         );
         for words in [
@@ -360,7 +378,7 @@ mod tests {
         {
             let KeysCommand::Issue(issue) = parse(words).unwrap().command else { panic!("not issue") };
             assert_eq!(
-                issue.purpose(),
+                issue.use_and_lifetime(),
                 (CertificateUse::Client { subject: subject.into() }, CLIENT_LIFETIME)
             );
         }

@@ -47,30 +47,30 @@ pub struct LayoutArgs {
 /// Prints the layouts.
 pub fn run(args: &LayoutArgs) -> ExitStatus {
     match LayoutLooker::new(&args.targets, args.recursive) {
-        Ok(looker) => show(args, &looker),
+        Ok(looker) => show_layouts(args, &looker),
         Err(trouble) => {
-            trouble.tell();
+            trouble.print();
             ExitStatus::Usage
         }
     }
 }
 
-fn show(args: &LayoutArgs, looker: &LayoutLooker) -> ExitStatus {
+fn show_layouts(args: &LayoutArgs, looker: &LayoutLooker) -> ExitStatus {
     let mut reports = StdoutReportWriter::new(args.json);
     for path in args.paths.iter().map(Path::new) {
         if reports.is_over {
             break;
         }
-        let placement = match looker.look(path) {
+        let placement = match looker.look_up(path) {
             Ok(placement) => placement,
             Err(trouble) => {
-                reports.fail(&trouble);
+                reports.report_failure(&trouble);
                 continue;
             }
         };
-        let failures = placement.failures().into_iter().flat_map(|failures| troubles(path, failures));
-        failures.for_each(|trouble| reports.fail(&trouble));
-        if !placement.is_void() {
+        let failures = placement.failures().into_iter().flat_map(|failures| lookup_errors(path, failures));
+        failures.for_each(|trouble| reports.report_failure(&trouble));
+        if !placement.has_nothing_to_show() {
             reports.write(|out| {
                 if args.json {
                     placement.write_json(out, args.extents)
@@ -80,10 +80,10 @@ fn show(args: &LayoutArgs, looker: &LayoutLooker) -> ExitStatus {
             });
         }
     }
-    reports.exit()
+    reports.into_exit_status()
 }
 
-fn troubles(path: &Path, failures: &TreeLookupFailures) -> Vec<UserError> {
+fn lookup_errors(path: &Path, failures: &TreeLookupFailures) -> Vec<UserError> {
     let troubles = failures.first.iter().map(|failure| {
         let message = format!("{}: {}", escape(&failure.path), failure.detail);
         UserError::explained(message, failure.kind.hint())

@@ -9,7 +9,9 @@ use clap::{Args, ValueHint};
 
 use crate::exit::{self, ExitStatus};
 use crate::options::far_end_connection::FarArgs;
-use crate::remote::browser::{RemoteBrowser, RemotePathCommandOutcome, located, tell_failure};
+use crate::remote::browser::{
+    RemoteBrowser, RemotePathCommandOutcome, location_or_exit_status, print_entry_failure,
+};
 use crate::remote::location::EndLocation;
 use crate::views::entry::{ListingStyle, write_line};
 
@@ -42,7 +44,7 @@ pub struct LsArgs {
 
 /// Lists the directory.
 pub fn run(args: &LsArgs) -> ExitStatus {
-    let begun = located(EndLocation::parse(&args.location))
+    let begun = location_or_exit_status(EndLocation::parse(&args.location))
         .and_then(|location| Ok((location, RemoteBrowser::new(&args.far)?)));
     match begun {
         Ok((location, browser)) => list(&browser, &location, args.style()),
@@ -70,7 +72,7 @@ fn list(browser: &RemoteBrowser<'_>, location: &EndLocation, style: ListingStyle
     let (mut shown, mut unwritten) = (0, None);
     let ended = browser.run(location, RemotePathOperation::List, &mut |found| {
         if let BrowseItem::Failed { path, detail } = &found {
-            tell_failure(path, detail);
+            print_entry_failure(path, detail);
             return ControlFlow::Continue(());
         }
         match write_line(&found, style, &mut out) {
@@ -90,8 +92,8 @@ fn list(browser: &RemoteBrowser<'_>, location: &EndLocation, style: ListingStyle
         tally.add_done(shown);
     }
     tally.add(ended);
-    unwritten.iter().for_each(|error| tally.fail_to_write(error));
-    tally.exit()
+    unwritten.iter().for_each(|error| tally.report_write_failure(error));
+    tally.exit_status()
 }
 
 const EXAMPLES: &str = "\

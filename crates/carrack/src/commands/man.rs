@@ -36,65 +36,65 @@ const FILES: [ManualFileRow; 16] = [
     (
         "~/.config/carrack/config.toml",
         "The user's options, by their names; see carrack-config(1).",
-        is_configured,
+        reads_config,
     ),
-    ("/etc/carrack/config.toml", "The same of the system, for all users.", is_configured),
+    ("/etc/carrack/config.toml", "The same of the system, for all users.", reads_config),
     (
         "~/.ssh/config, ~/.ssh/known_hosts",
         "ssh's own files, which are in effect: see ssh_config(5).",
-        |command| has(command, "ssh"),
+        |command| has_option(command, "ssh"),
     ),
     (
         "~/.config/carrack/identity.pem",
         "The user's certificate and key for daemons, without --identity.",
-        |command| has(command, "identity"),
+        |command| has_option(command, "identity"),
     ),
     (
         "~/.config/carrack/ca.pem, /etc/carrack/ca.pem",
         "The trusted authorities, without --ca; revoked.pem beside it lists revoked certificates.",
-        |command| has(command, "ca"),
+        |command| has_option(command, "ca"),
     ),
     (
         ".carrack-ID.journal, .carrack-ID-*",
         "The journal of an unfinished transfer, in the destination or next to it (or in --journal-dir), and the \
          temporary files of unfinished files. Both are gone when everything is done.",
-        |command| has(command, "journal-dir") || is(command, &["journals", "resume"]),
+        |command| has_option(command, "journal-dir") || is_one_of(command, &["journals", "resume"]),
     ),
     ("~/.local/state/carrack/transfers/", "The register of the user's copies, with their logs.", |command| {
-        is(command, &["cp", "sync", "resume", "status", "transfers", "log", "wait", "cancel"])
+        is_one_of(command, &["cp", "sync", "resume", "status", "transfers", "log", "wait", "cancel"])
     }),
     ("~/.local/state/carrack/tuner/", "The tuner's records of earlier transfers.", |command| {
-        is(command, &["cp", "sync", "tune"])
+        is_one_of(command, &["cp", "sync", "tune"])
     }),
     (
         "$XDG_RUNTIME_DIR/carrack/queue.sock, /run/carrack/queue.sock",
         "The socket of this machine's queue, without --server.",
-        has_register,
+        uses_register,
     ),
     (
         "$XDG_RUNTIME_DIR/carrack/sharing.sock, /run/carrack/sharing.sock",
         "The socket of this machine's meta-scheduler, which shares storage targets out.",
-        |command| has(command, "sharing") || is(command, &["targets"]),
+        |command| has_option(command, "sharing") || is_one_of(command, &["targets"]),
     ),
     ("/etc/carrack/carrack.toml", "The configuration of the daemon, without --config.", |command| {
-        is(command, &["serve"])
+        is_one_of(command, &["serve"])
     }),
     ("~/.config/carrack/authority/", "The certificate authority, without --dir.", |command| {
-        is(command, &["keys"])
+        is_one_of(command, &["keys"])
     }),
     ("/proc, /sys", "The machine's settings and counters, which are read.", |command| {
-        is(command, &["doctor", "topo", "fabric"])
+        is_one_of(command, &["doctor", "topo", "fabric"])
     }),
     ("/etc/sysctl.d/", "A place for settings that are to survive the next start.", |command| {
-        is(command, &["doctor"])
+        is_one_of(command, &["doctor"])
     }),
     (
         "The files that options name",
         "Credentials for NATS, certificates and keys, and spill directories.",
-        |command| is(command, &["mover", "manager", "api", "movers"]),
+        |command| is_one_of(command, &["mover", "manager", "api", "movers"]),
     ),
     ("/usr/share/bash-completion/completions/carrack", "A place for the script for bash.", |command| {
-        is(command, &["completions"])
+        is_one_of(command, &["completions"])
     }),
 ];
 
@@ -103,20 +103,24 @@ const VARIABLES: [ManualFileRow; 8] = [
     (
         "CARRACK_*",
         "The value of the option with this name, such as CARRACK_BWLIMIT for --bwlimit; see carrack-config(1).",
-        is_configured,
+        reads_config,
     ),
-    ("CARRACK_TOKEN", "A bearer token, without --token-file.", |command| has(command, "token-file")),
-    ("CARRACK_CA", "The file with the trusted authorities, without --ca.", |command| has(command, "ca")),
+    ("CARRACK_TOKEN", "A bearer token, without --token-file.", |command| has_option(command, "token-file")),
+    ("CARRACK_CA", "The file with the trusted authorities, without --ca.", |command| {
+        has_option(command, "ca")
+    }),
     ("HOME, XDG_CONFIG_HOME", "The place of the user's configuration: ~/.config by default.", |command| {
-        is_configured(command) || is(command, &["config", "keys"])
+        reads_config(command) || is_one_of(command, &["config", "keys"])
     }),
     ("XDG_STATE_HOME", "The place of the user's records: ~/.local/state by default.", |command| {
-        is(command, &["cp", "sync", "resume", "status", "transfers", "log", "wait", "cancel", "tune"])
+        is_one_of(command, &["cp", "sync", "resume", "status", "transfers", "log", "wait", "cancel", "tune"])
     }),
     ("XDG_RUNTIME_DIR", "The place of the sockets of the user's own daemon.", |command| {
-        has_register(command) || has(command, "sharing") || is(command, &["targets", "serve"])
+        uses_register(command) || has_option(command, "sharing") || is_one_of(command, &["targets", "serve"])
     }),
-    ("SSH_AUTH_SOCK", "The agent with the user's keys, which ssh asks.", |command| has(command, "ssh")),
+    ("SSH_AUTH_SOCK", "The agent with the user's keys, which ssh asks.", |command| {
+        has_option(command, "ssh")
+    }),
     (
         "NO_COLOR, CLICOLOR_FORCE, TERM",
         "No colour; colour even without a terminal; the kind of the terminal, `dumb` without colour.",
@@ -126,28 +130,28 @@ const VARIABLES: [ManualFileRow; 8] = [
 
 /// Prints the page to stdout, or writes all pages.
 pub fn run(args: &ManArgs) -> ExitStatus {
-    let carrack = built();
+    let carrack = built_command();
     let printed = match (&args.command, &args.all) {
-        (_, Some(directory)) => write_all(&carrack, directory),
+        (_, Some(directory)) => write_pages(&carrack, directory),
         (None, None) => print(&page_of_all(&carrack)),
         (Some(name), None) => match command(&carrack, name) {
             Some(command) => print(&page_of(&carrack, command)),
             None => {
                 UserError::new(format!("carrack has no command {name}"))
                     .hint("`carrack --help` lists the commands")
-                    .tell();
+                    .print();
                 return ExitStatus::Usage;
             }
         },
     };
-    ExitStatus::of_command(printed)
+    ExitStatus::of_command_result(printed)
 }
 
 fn print(page: &str) -> Result<ExitStatus, UserError> {
-    output::written(output::print(|out| out.write_all(page.as_bytes())))
+    output::write_outcome(output::print(|out| out.write_all(page.as_bytes())))
 }
 
-fn write_all(carrack: &Command, directory: &Path) -> Result<ExitStatus, UserError> {
+fn write_pages(carrack: &Command, directory: &Path) -> Result<ExitStatus, UserError> {
     let written = fs::create_dir_all(directory).and_then(|()| {
         pages(carrack).iter().try_for_each(|(name, page)| fs::write(directory.join(name), page))
     });
@@ -155,8 +159,8 @@ fn write_all(carrack: &Command, directory: &Path) -> Result<ExitStatus, UserErro
     written.map(|()| ExitStatus::Complete)
 }
 
-fn built() -> Command {
-    let mut carrack = config::command();
+fn built_command() -> Command {
+    let mut carrack = config::carrack_command();
     carrack.build();
     carrack
 }
@@ -182,7 +186,7 @@ fn page_of_all(carrack: &Command) -> String {
     let mut page = ManualPage::titled("CARRACK", carrack);
     page.section("SYNOPSIS");
     page.text([bold("carrack"), roman(" COMMAND [OPTIONS] ...")]);
-    page.rendered(|man, out| man.render_description_section(out), carrack);
+    page.add_rendered(|man, out| man.render_description_section(out), carrack);
     page.section("COMMANDS");
     for (heading, names) in help::GROUPS {
         page.control("SS", heading);
@@ -199,7 +203,7 @@ fn page_of_all(carrack: &Command) -> String {
     page.item([bold("-V"), roman(", "), bold("--version")], "Print the version.");
     page.literal("EXAMPLES", help::FIRST_STEPS);
     let all: Vec<&Command> = carrack.get_subcommands().filter(|command| !command.is_hide_set()).collect();
-    page.usual_sections(&all, &exit::help(""));
+    page.common_sections(&all, &exit::help(""));
     page.see_also(&["ssh(1)", "ssh_config(5)"]);
     page.finish()
 }
@@ -220,24 +224,24 @@ fn page_of(carrack: &Command, command: &Command) -> String {
         }
         page.usage(command);
     }
-    page.rendered(|man, out| man.render_description_section(out), command);
+    page.add_rendered(|man, out| man.render_description_section(out), command);
     page.options(command);
     if !below.is_empty() {
         page.section("COMMANDS");
-        below.iter().for_each(|below| page.command_below(below));
+        below.iter().for_each(|below| page.subcommand(below));
     }
-    let (examples, codes) = end_of_help(command);
+    let (examples, codes) = examples_and_exit_codes(command);
     if !examples.is_empty() {
         page.literal("EXAMPLES", &examples);
     }
     let codes = if codes.is_empty() { exit::help("") } else { codes };
-    page.usual_sections(&[&[command][..], &below].concat(), &codes);
-    page.see_also(&related(carrack, command).iter().map(String::as_str).collect::<Vec<_>>());
+    page.common_sections(&[&[command][..], &below].concat(), &codes);
+    page.see_also(&related_pages(carrack, command).iter().map(String::as_str).collect::<Vec<_>>());
     page.finish()
 }
 
 /// Returns the other pages of a command's group, and those of other programs.
-fn related(carrack: &Command, command: &Command) -> Vec<String> {
+fn related_pages(carrack: &Command, command: &Command) -> Vec<String> {
     let name = command.get_name();
     let group =
         help::GROUPS.iter().find(|(_, names)| names.contains(&name)).map_or(&[][..], |(_, names)| names);
@@ -246,35 +250,38 @@ fn related(carrack: &Command, command: &Command) -> Vec<String> {
     pages.extend(others.map(|other| format!("carrack-{other}(1)")));
     let of_others = [("ssh(1)", "ssh"), ("gitignore(5)", "exclude"), ("b3sum(1)", "manifest")];
     pages.extend(
-        of_others.iter().filter(|(_, option)| has(command, option)).map(|(page, _)| (*page).to_owned()),
+        of_others
+            .iter()
+            .filter(|(_, option)| has_option(command, option))
+            .map(|(page, _)| (*page).to_owned()),
     );
     pages
 }
 
 /// Returns the examples at the end of the long help, and the exit codes behind them.
-fn end_of_help(command: &Command) -> (String, String) {
+fn examples_and_exit_codes(command: &Command) -> (String, String) {
     let help = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
     let (examples, codes) = help.split_once(exit::HELP_HEADING).unwrap_or((&help, ""));
     (examples.trim_start_matches("Examples:\n").to_owned(), codes.to_owned())
 }
 
 /// Returns true if the command, or one below it, has this option.
-fn has(command: &Command, option: &str) -> bool {
+fn has_option(command: &Command, option: &str) -> bool {
     let is_it = |arg: &clap::Arg| arg.get_long() == Some(option) && !arg.is_hide_set();
-    command.get_arguments().any(is_it) || command.get_subcommands().any(|below| has(below, option))
+    command.get_arguments().any(is_it) || command.get_subcommands().any(|below| has_option(below, option))
 }
 
-fn is(command: &Command, names: &[&str]) -> bool {
+fn is_one_of(command: &Command, names: &[&str]) -> bool {
     names.contains(&command.get_name())
 }
 
 /// Returns true if the command asks a register of submitted transfers.
-fn has_register(command: &Command) -> bool {
-    has(command, "server") && has(command, "nats")
+fn uses_register(command: &Command) -> bool {
+    has_option(command, "server") && has_option(command, "nats")
 }
 
-fn is_configured(command: &Command) -> bool {
-    is(command, &COMMANDS) || is(command, &["config"])
+fn reads_config(command: &Command) -> bool {
+    is_one_of(command, &COMMANDS) || is_one_of(command, &["config"])
 }
 
 /// A page that is being written.
@@ -286,7 +293,7 @@ impl ManualPage {
     /// Begins the page of a command with its title and its name.
     fn titled(title: &str, command: &Command) -> ManualPage {
         let mut page = ManualPage { text: String::new() };
-        page.rendered(
+        page.add_rendered(
             |man, out| {
                 let man = man.title(title).source(SOURCE).manual("carrack's manual");
                 man.render_title(out)?;
@@ -298,7 +305,7 @@ impl ManualPage {
     }
 
     /// Adds sections by clap_mangen.
-    fn rendered(&mut self, render: impl FnOnce(Man, &mut Vec<u8>) -> io::Result<()>, command: &Command) {
+    fn add_rendered(&mut self, render: impl FnOnce(Man, &mut Vec<u8>) -> io::Result<()>, command: &Command) {
         let mut out = Vec::new();
         // Writing to memory does not fail.
         let command = command.clone().mut_args(|arg| arg.hide_short_help(false));
@@ -350,7 +357,7 @@ impl ManualPage {
     /// Adds the options, those of each heading in a subsection.
     fn options(&mut self, command: &Command) {
         let from = self.text.len();
-        self.rendered(|man, out| man.render_options_section(out), command);
+        self.add_rendered(|man, out| man.render_options_section(out), command);
         for heading in command.get_arguments().filter_map(clap::Arg::get_help_heading) {
             let [section, subsection] = [("SH", heading.to_uppercase()), ("SS", heading.to_owned())]
                 .map(|(name, words)| last_line(&Roff::new().control(name, [words.as_str()]).render()));
@@ -360,10 +367,10 @@ impl ManualPage {
     }
 
     /// Adds a command below another: its description and its options.
-    fn command_below(&mut self, command: &Command) {
+    fn subcommand(&mut self, command: &Command) {
         self.control("SS", command.get_bin_name().unwrap_or_default());
         let from = self.text.len();
-        self.rendered(
+        self.add_rendered(
             |man, out| {
                 man.render_description_section(out)?;
                 man.render_options_section(out)
@@ -376,18 +383,18 @@ impl ManualPage {
     }
 
     /// Adds the sections that every page has.
-    fn usual_sections(&mut self, commands: &[&Command], codes: &str) {
+    fn common_sections(&mut self, commands: &[&Command], codes: &str) {
         self.section("FILES");
-        self.rows(&FILES, commands);
+        self.file_items(&FILES, commands);
         self.section("ENVIRONMENT");
         for (variable, option) in variables(commands) {
             self.item([bold(variable)], &format!("The value of --{option}, if that is not given."));
         }
-        self.rows(&VARIABLES, commands);
+        self.file_items(&VARIABLES, commands);
         self.literal("EXIT STATUS", codes.trim_start_matches(exit::HELP_HEADING));
     }
 
-    fn rows(&mut self, rows: &[ManualFileRow], commands: &[&Command]) {
+    fn file_items(&mut self, rows: &[ManualFileRow], commands: &[&Command]) {
         for (name, meaning, is_used) in rows {
             if commands.iter().any(|command| is_used(command)) {
                 self.item([bold(*name)], meaning);
@@ -466,7 +473,7 @@ mod tests {
     /// Readers of the repository and of packages get the pages without a build.
     #[test]
     fn the_copies_in_docs_are_these_pages() {
-        let pages = pages(&built());
+        let pages = pages(&built_command());
         for (name, page) in &pages {
             let copy = fs::read_to_string(Path::new(DOCS).join(name)).unwrap_or_default();
             // assert_eq would print two whole pages and hide the message.
@@ -485,9 +492,9 @@ mod tests {
     #[test]
     fn lines_that_stay_as_they_are_fit_a_terminal() {
         const INDENTED_MAX: usize = 80 - 7;
-        let carrack = built();
+        let carrack = built_command();
         for command in carrack.get_subcommands() {
-            for line in end_of_help(command).0.lines() {
+            for line in examples_and_exit_codes(command).0.lines() {
                 assert!(line.len() <= INDENTED_MAX, "{line}");
             }
         }
@@ -495,7 +502,7 @@ mod tests {
 
     #[test]
     fn every_page_has_its_sections_and_the_options_of_its_command() {
-        let carrack = built();
+        let carrack = built_command();
         let pages = pages(&carrack);
         for (name, page) in &pages {
             for heading in [

@@ -43,7 +43,7 @@ fn make(args: &MkdirArgs) -> Result<ExitStatus, ExitStatus> {
             break;
         }
     }
-    Ok(tally.exit())
+    Ok(tally.exit_status())
 }
 
 const EXAMPLES: &str = "\

@@ -9,14 +9,14 @@ use carrack_cluster::error::BusError;
 use carrack_cluster::transfers::TransferStore;
 use clap::{Args, Subcommand};
 
-use super::fleet_processes::{of_bus, runtime};
+use super::fleet_processes::{bus_user_error, runtime};
 use crate::exit::{self, ExitStatus};
 use crate::lifetime;
 use crate::options::nats::NatsArgs;
-use crate::options::transfer_server::{ServerConnectionArgs, control};
+use crate::options::transfer_server::{ServerConnectionArgs, connect_to_register};
 use crate::user_error::UserError;
 use crate::views::json::write_lines;
-use crate::views::output::written;
+use crate::views::output::write_outcome;
 use crate::views::transfer::write_movers;
 
 /// List the movers of a fleet
@@ -64,14 +64,14 @@ pub fn run(args: &MoversArgs) -> ExitStatus {
         None => list(args),
         Some(MoversCommand::Clean(clean)) => clean.run(),
     };
-    ExitStatus::of_command(ended)
+    ExitStatus::of_command_result(ended)
 }
 
 fn list(args: &MoversArgs) -> Result<ExitStatus, UserError> {
-    let target = control(&args.target)?;
+    let target = connect_to_register(&args.target)?;
     let movers = target.wait(target.control.movers())?;
     let mut out = io::stdout().lock();
-    written(if args.json { write_lines(&movers, &mut out) } else { write_movers(&movers, &mut out) })
+    write_outcome(if args.json { write_lines(&movers, &mut out) } else { write_movers(&movers, &mut out) })
 }
 
 impl LeftoversCleanArgs {
@@ -84,11 +84,11 @@ impl LeftoversCleanArgs {
             bus.close().await;
             cleared
         });
-        let cleared = cleared.map_err(|error| of_bus(&error))?;
+        let cleared = cleared.map_err(|error| bus_user_error(&error))?;
         let failed = cleared.iter().filter(|cleared| cleared.removed.is_err()).count();
         let mut out = io::stdout().lock();
         let lines = cleared.iter().try_for_each(|cleared| writeln!(out, "{cleared}"));
-        written(lines)?;
+        write_outcome(lines)?;
         Ok(ExitStatus::of_counts((cleared.len() - failed) as u64, failed as u64))
     }
 }

@@ -3,9 +3,9 @@
 use carrack_register::transfer_operations::TransferControlOrder;
 use clap::Args;
 
-use super::transfer_lists::own_copy;
+use super::transfer_lists::find_own_copy;
 use crate::exit::{self, ExitStatus};
-use crate::options::transfer_server::{ServerConnectionArgs, control};
+use crate::options::transfer_server::{ServerConnectionArgs, connect_to_register};
 use crate::register::background;
 use crate::user_error::UserError;
 
@@ -42,34 +42,37 @@ struct TransferControlArgs {
 
 /// Ends the transfer.
 pub fn cancel(args: &CancelArgs) -> ExitStatus {
-    match own_copy(&args.order.id, &args.order.target) {
-        Ok(Some(copy)) => done(background::cancel(&copy)),
-        Ok(None) => give(&args.order.id, &args.order.target, TransferControlOrder::Cancel),
-        Err(trouble) => done::<()>(Err(trouble)),
+    match find_own_copy(&args.order.id, &args.order.target) {
+        Ok(Some(copy)) => exit_status_of(background::cancel(&copy)),
+        Ok(None) => send_order(&args.order.id, &args.order.target, TransferControlOrder::Cancel),
+        Err(trouble) => exit_status_of::<()>(Err(trouble)),
     }
 }
 
 /// Pauses the transfer.
 pub fn pause(args: &PauseArgs) -> ExitStatus {
-    let copy = match own_copy(&args.order.id, &args.order.target) {
+    let copy = match find_own_copy(&args.order.id, &args.order.target) {
         Ok(copy) => copy,
-        Err(trouble) => return done::<()>(Err(trouble)),
+        Err(trouble) => return exit_status_of::<()>(Err(trouble)),
     };
     if let Some(copy) = copy {
         let id = copy.short_id();
         let trouble = UserError::new(format!("{id} is a copy of your own, and no copy waits"));
-        return done::<()>(Err(trouble.hint(format!(
+        return exit_status_of::<()>(Err(trouble.hint(format!(
             "`carrack cancel {id}` ends it, and `carrack resume {id}` goes on where it ended"
         ))));
     }
-    give(&args.order.id, &args.order.target, TransferControlOrder::Pause)
+    send_order(&args.order.id, &args.order.target, TransferControlOrder::Pause)
 }
 
 /// Sends an order; returns when it is stored.
-pub fn give(id: &str, target: &ServerConnectionArgs, order: TransferControlOrder) -> ExitStatus {
-    done(control(target).and_then(|target| target.wait(target.control.order(&target.user, id, order))))
+pub fn send_order(id: &str, target: &ServerConnectionArgs, order: TransferControlOrder) -> ExitStatus {
+    exit_status_of(
+        connect_to_register(target)
+            .and_then(|target| target.wait(target.control.issue_order(&target.user, id, order))),
+    )
 }
 
-fn done<T>(given: Result<T, UserError>) -> ExitStatus {
-    ExitStatus::of_command(given.map(|_| ExitStatus::Complete))
+fn exit_status_of<T>(given: Result<T, UserError>) -> ExitStatus {
+    ExitStatus::of_command_result(given.map(|_| ExitStatus::Complete))
 }

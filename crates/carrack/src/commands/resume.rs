@@ -12,14 +12,14 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::orders;
 use crate::exit::{self, ExitStatus};
-use crate::lifetime::show_moment;
+use crate::lifetime::format_moment;
 use crate::options::transfer_server::ServerConnectionArgs;
 use crate::register::copies::ArgumentText;
 use crate::register::process::RecordedProcessLiveness;
-use crate::register::{CopyStore, LocalCopyRecord, nowhere};
+use crate::register::{CopyStore, LocalCopyRecord, no_register_error};
 use crate::user_error::UserError;
 use crate::views::json::write_line as write_json_line;
-use crate::views::output::unwritten;
+use crate::views::output::stdout_error;
 
 /// The fewest digits by which an ID may be abbreviated.
 const PREFIX_MIN: usize = 4;
@@ -59,29 +59,29 @@ pub struct ResumeArgs {
 pub fn run(args: &ResumeArgs) -> ExitStatus {
     let done = match &args.id {
         None => list(args.json),
-        Some(id) if !args.forget && is_submitted(id) => {
-            return orders::give(
+        Some(id) if !args.forget && is_submitted_id(id) => {
+            return orders::send_order(
                 id,
                 &args.target,
                 carrack_register::transfer_operations::TransferControlOrder::Resume,
             );
         }
         Some(id) if args.forget => forget(id),
-        Some(id) => again(id),
+        Some(id) => exec_copy(id),
     };
-    ExitStatus::of_command(done)
+    ExitStatus::of_command_result(done)
 }
 
-fn is_submitted(id: &str) -> bool {
+fn is_submitted_id(id: &str) -> bool {
     id.len() == SUBMITTED_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn copies() -> Result<CopyStore, UserError> {
-    CopyStore::of_user().ok_or_else(nowhere)
+    CopyStore::of_user().ok_or_else(no_register_error)
 }
 
 /// Returns the copies that are not complete.
-fn all(copies: &CopyStore) -> Result<Vec<LocalCopyRecord>, UserError> {
+fn incomplete_copies(copies: &CopyStore) -> Result<Vec<LocalCopyRecord>, UserError> {
     let mut all = copies
         .list()
         .map_err(|error| UserError::new(format!("the list of copies can't be read: {error}")))?;
@@ -91,7 +91,7 @@ fn all(copies: &CopyStore) -> Result<Vec<LocalCopyRecord>, UserError> {
 
 fn list(as_json: bool) -> Result<ExitStatus, UserError> {
     let mut out = io::stdout().lock();
-    for transfer in all(&copies()?)?.into_iter().filter(|copy| !copy.arguments.is_empty()) {
+    for transfer in incomplete_copies(&copies()?)?.into_iter().filter(|copy| !copy.arguments.is_empty()) {
         let written = if as_json {
             write_json_line(&ResumableLine::of(&transfer), &mut out)
         } else {
@@ -99,7 +99,7 @@ fn list(as_json: bool) -> Result<ExitStatus, UserError> {
         };
         match written {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(ExitStatus::Nothing),
-            Err(error) => return Err(unwritten(&error)),
+            Err(error) => return Err(stdout_error(&error)),
             Ok(()) => {}
         }
     }
@@ -107,29 +107,32 @@ fn list(as_json: bool) -> Result<ExitStatus, UserError> {
 }
 
 fn write_line(transfer: &LocalCopyRecord, out: &mut impl Write) -> io::Result<()> {
-    let life = match transfer.life() {
+    let life = match transfer.process_liveness() {
         RecordedProcessLiveness::Running => format!("running, process {}", transfer.pid()),
         RecordedProcessLiveness::Ended => "not running".to_owned(),
         RecordedProcessLiveness::Elsewhere => format!("begun on {}", escape(transfer.host().as_bytes())),
     };
-    let began = show_moment(i64::try_from(transfer.started).unwrap_or(i64::MAX));
+    let began = format_moment(i64::try_from(transfer.started).unwrap_or(i64::MAX));
     writeln!(
         out,
         "{}  {began}  {life}\n    in {}: {}",
         transfer.id,
-        shown(&transfer.directory),
-        command(transfer)
+        escaped_argument(&transfer.directory),
+        command_line(transfer)
     )
 }
 
 /// Returns the command line as a shell would take it, if it is text.
-fn command(transfer: &LocalCopyRecord) -> String {
-    let words: Vec<String> =
-        transfer.arguments.iter().map(|word| shell_words::quote(&shown(word)).into_owned()).collect();
+fn command_line(transfer: &LocalCopyRecord) -> String {
+    let words: Vec<String> = transfer
+        .arguments
+        .iter()
+        .map(|word| shell_words::quote(&escaped_argument(word)).into_owned())
+        .collect();
     words.join(" ")
 }
 
-fn shown(word: &ArgumentText) -> String {
+fn escaped_argument(word: &ArgumentText) -> String {
     word.get().map_or_else(|| "?".to_owned(), |word| escape(word.as_bytes()))
 }
 
@@ -149,7 +152,7 @@ impl<'a> ResumableLine<'a> {
         ResumableLine {
             id: &copy.id,
             started: copy.started,
-            state: match copy.life() {
+            state: match copy.process_liveness() {
                 RecordedProcessLiveness::Running => "running",
                 RecordedProcessLiveness::Ended => "ended",
                 RecordedProcessLiveness::Elsewhere => "elsewhere",
@@ -166,7 +169,7 @@ impl<'a> ResumableLine<'a> {
 fn find(copies: &CopyStore, id: &str) -> Result<LocalCopyRecord, UserError> {
     let wanted = id.to_ascii_lowercase();
     let mut found: Vec<LocalCopyRecord> =
-        all(copies)?.into_iter().filter(|transfer| transfer.id.starts_with(&wanted)).collect();
+        incomplete_copies(copies)?.into_iter().filter(|transfer| transfer.id.starts_with(&wanted)).collect();
     let shown = escape(id.as_bytes());
     match (found.pop(), found.is_empty(), wanted.len() >= PREFIX_MIN) {
         (Some(transfer), true, true) => Ok(transfer),
@@ -187,9 +190,9 @@ fn forget(id: &str) -> Result<ExitStatus, UserError> {
 }
 
 /// Executes the command in place of this process; returns only if that fails.
-fn again(id: &str) -> Result<ExitStatus, UserError> {
+fn exec_copy(id: &str) -> Result<ExitStatus, UserError> {
     let transfer = find(&copies()?, id)?;
-    match transfer.life() {
+    match transfer.process_liveness() {
         RecordedProcessLiveness::Ended => {}
         RecordedProcessLiveness::Running => {
             let message = format!("this copy is running, as process {}", transfer.pid());
@@ -212,8 +215,11 @@ fn again(id: &str) -> Result<ExitStatus, UserError> {
             UserError::new("what is remembered of this copy can't be read").hint("forget it with --forget")
         );
     };
-    let arguments =
-        if transfer.standing.makes_destination { onto_the_same(arguments) } else { arguments.to_vec() };
+    let arguments = if transfer.standing.makes_destination {
+        with_no_target_directory(arguments)
+    } else {
+        arguments.to_vec()
+    };
     let mut command = Command::new("/proc/self/exe");
     command.arg0(program).args(&arguments).current_dir(&directory);
     let error = command.exec();
@@ -223,7 +229,7 @@ fn again(id: &str) -> Result<ExitStatus, UserError> {
 
 /// Returns the arguments of a copy that makes its destination so that they copy to the same place once it
 /// exists.
-fn onto_the_same(arguments: &[OsString]) -> Vec<OsString> {
+fn with_no_target_directory(arguments: &[OsString]) -> Vec<OsString> {
     let mut words = arguments.to_vec();
     if let Some(command) = words.iter().position(|word| word == "cp") {
         words.insert(command + 1, "--no-target-directory".into());

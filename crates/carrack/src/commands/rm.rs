@@ -12,7 +12,7 @@ use clap::{Args, ValueHint};
 
 use crate::exit::{self, ExitStatus};
 use crate::options::far_end_connection::FarArgs;
-use crate::remote::browser::{RemoteBrowser, RemotePathCommandOutcome, locations, tell_failure};
+use crate::remote::browser::{RemoteBrowser, RemotePathCommandOutcome, locations, print_entry_failure};
 use crate::user_error::UserError;
 
 /// Most locations that are listed with the question.
@@ -51,11 +51,11 @@ fn remove(args: &RemoveFilesArgs) -> Result<ExitStatus, ExitStatus> {
     let locations = locations(&args.locations)?;
     if !args.yes && !io::stdin().is_terminal() {
         let trouble = UserError::new("nobody is there to be asked, and nothing was removed");
-        trouble.hint("--yes removes without a question").tell();
+        trouble.hint("--yes removes without a question").print();
         return Err(ExitStatus::Usage);
     }
     // The question comes before signals are watched, so that a signal ends the command there.
-    if !args.yes && !is_confirmed(args, &mut io::stdin().lock(), &mut io::stderr()) {
+    if !args.yes && !ask_for_confirmation(args, &mut io::stdin().lock(), &mut io::stderr()) {
         return Err(ExitStatus::Nothing);
     }
     let browser = RemoteBrowser::new(&args.far)?;
@@ -64,7 +64,7 @@ fn remove(args: &RemoveFilesArgs) -> Result<ExitStatus, ExitStatus> {
         let ended =
             browser.run(location, RemotePathOperation::Remove { recursive: args.recursive }, &mut |found| {
                 if let BrowseItem::Failed { path, detail } = &found {
-                    tell_failure(path, detail);
+                    print_entry_failure(path, detail);
                 }
                 ControlFlow::Continue(())
             });
@@ -72,18 +72,18 @@ fn remove(args: &RemoveFilesArgs) -> Result<ExitStatus, ExitStatus> {
             break;
         }
     }
-    Ok(tally.exit())
+    Ok(tally.exit_status())
 }
 
 /// Lists the locations and asks for a confirmation. Every answer but yes is no.
-fn is_confirmed(args: &RemoveFilesArgs, answers: &mut dyn BufRead, talk: &mut dyn Write) -> bool {
-    let asked = ask(args, talk);
+fn ask_for_confirmation(args: &RemoveFilesArgs, answers: &mut dyn BufRead, talk: &mut dyn Write) -> bool {
+    let asked = print_confirmation_prompt(args, talk);
     let mut answer = String::new();
     let heard = asked.and_then(|()| answers.read_line(&mut answer));
     heard.is_ok() && matches!(&*answer.trim().to_ascii_lowercase(), "y" | "yes")
 }
 
-fn ask(args: &RemoveFilesArgs, talk: &mut dyn Write) -> io::Result<()> {
+fn print_confirmation_prompt(args: &RemoveFilesArgs, talk: &mut dyn Write) -> io::Result<()> {
     let with = if args.recursive { " with everything in it" } else { "" };
     if let [only] = &args.locations[..] {
         write!(talk, "carrack: remove {}{with}? [y/N] ", escape(only.as_bytes()))?;
@@ -115,7 +115,7 @@ mod tests {
     fn asked(words: &[&str], answer: &str) -> (bool, String) {
         let args = crate::options::tests::parse(words).unwrap();
         let mut talk = Vec::new();
-        let is_confirmed = is_confirmed(&args, &mut answer.as_bytes(), &mut talk);
+        let is_confirmed = ask_for_confirmation(&args, &mut answer.as_bytes(), &mut talk);
         (is_confirmed, String::from_utf8(talk).unwrap())
     }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use carrack_register::transfer_records::Umask;
 use carrack_service::queue::{LaunchRequest, become_copy};
-use carrack_service::{LogVerbosity, ServeError, serve, serve_local_of, serve_session};
+use carrack_service::{LogVerbosity, ServeError, serve, serve_local_config_file, serve_session};
 use clap::Args;
 
 use crate::exit::ExitStatus;
@@ -51,27 +51,27 @@ impl ServeArgs {
 
 /// Serves until SIGTERM.
 pub fn run(args: &ServeArgs) -> ExitStatus {
-    conclude(if args.check { check(args) } else { serve(&args.config, args.verbosity()) })
+    report_outcome(if args.check { check_config(args) } else { serve(&args.config, args.verbosity()) })
 }
 
-fn conclude(ended: Result<(), ServeError>) -> ExitStatus {
+fn report_outcome(ended: Result<(), ServeError>) -> ExitStatus {
     match ended {
         Ok(()) => ExitStatus::Complete,
         Err(error) => {
             let trouble = UserError::new(error.to_string());
             let hint = error.hint();
             if hint.is_empty() {
-                trouble.tell()
+                trouble.print()
             } else {
-                trouble.hint(hint).tell()
+                trouble.hint(hint).print()
             }
             ExitStatus::Nothing
         }
     }
 }
 
-fn check(args: &ServeArgs) -> Result<(), ServeError> {
-    let (lines, notices) = carrack_service::check(&args.config)?;
+fn check_config(args: &ServeArgs) -> Result<(), ServeError> {
+    let (lines, notices) = carrack_service::check_config(&args.config)?;
     let mut stdout = io::stdout().lock();
     for line in lines {
         // A reader may close stdout early.
@@ -87,7 +87,7 @@ fn check(args: &ServeArgs) -> Result<(), ServeError> {
 pub fn run_session() -> ExitStatus {
     if io::stdin().is_terminal() {
         let trouble = UserError::new("carrack serve-session is started by carrack serve, not by people");
-        trouble.hint("use `carrack serve --config FILE`").tell();
+        trouble.hint("use `carrack serve --config FILE`").print();
         return ExitStatus::Usage;
     }
     if serve_session() { ExitStatus::Complete } else { ExitStatus::Nothing }
@@ -102,7 +102,7 @@ pub struct QueueProcessArgs {
 
 /// Keeps the queue of a daemon that has more than one.
 pub fn run_queue(args: &QueueProcessArgs) -> ExitStatus {
-    conclude(serve_local_of(&args.serve.config, args.serve.verbosity()))
+    report_outcome(serve_local_config_file(&args.serve.config, args.serve.verbosity()))
 }
 
 // No documentation comment, as above.
@@ -135,6 +135,6 @@ pub fn run_copy(args: &CopyLauncherArgs) -> ExitStatus {
     };
     let error = become_copy(&errand);
     let whose = args.user.as_deref().map_or(String::new(), |user| format!(" as {user}"));
-    UserError::new(format!("the copy can't be started{whose}: {error}")).tell();
+    UserError::new(format!("the copy can't be started{whose}: {error}")).print();
     ExitStatus::Nothing
 }

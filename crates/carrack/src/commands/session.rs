@@ -16,7 +16,7 @@ use rustix::{io::fcntl_dupfd_cloexec, stdio};
 use crate::exit::{ExitReason, ExitStatus};
 use crate::register::tuner_store::TunerStore;
 use crate::remote::tuner_endpoints::TransferEndNames;
-use crate::sharing::sharing;
+use crate::sharing::grant_exchange;
 use crate::signals;
 use crate::user_error::UserError;
 
@@ -39,15 +39,15 @@ pub struct SessionCommandArgs {
 pub fn run(args: &SessionCommandArgs) -> ExitStatus {
     if io::stdin().is_terminal() {
         let trouble = UserError::new("carrack session speaks with another carrack, not with people");
-        trouble.hint("use `carrack cp`; it starts the session over ssh").tell();
+        trouble.hint("use `carrack cp`; it starts the session over ssh").print();
         return ExitStatus::Usage;
     }
-    match prepare() {
+    match prepare_session() {
         Ok((input, output, abort)) => {
-            end(&serve(ControlChannel::Pipes { input, output }, &access_policy(args), &abort))
+            exit_status_of(&serve(ControlChannel::Pipes { input, output }, &access_policy(args), &abort))
         }
         Err(error) => {
-            UserError::new(format!("the session can't start: {error}")).tell();
+            UserError::new(format!("the session can't start: {error}")).print();
             ExitStatus::Nothing
         }
     }
@@ -57,15 +57,15 @@ pub fn run(args: &SessionCommandArgs) -> ExitStatus {
 /// if this end reads, the caller is the sink.
 fn access_policy(args: &SessionCommandArgs) -> ProcessOwnerAccessPolicy {
     let access_policy =
-        ProcessOwnerAccessPolicy::over_ssh(args.protection).with_sharing(sharing(&args.sharing));
+        ProcessOwnerAccessPolicy::over_ssh(args.protection).with_sharing(grant_exchange(&args.sharing));
     let sites = TransferEndNames::of_session(access_policy.caller());
     access_policy.with_history(TunerStore::of_user().map(|store| store.history(sites)))
 }
 
-fn prepare() -> io::Result<(OwnedFd, OwnedFd, AbortHandle)> {
+fn prepare_session() -> io::Result<(OwnedFd, OwnedFd, AbortHandle)> {
     let (input, output) = take_standard_streams()?;
     let abort = AbortHandle::new()?;
-    signals::watch(abort.clone(), || ())?;
+    signals::watch_signals(abort.clone(), || ())?;
     Ok((input, output, abort))
 }
 
@@ -79,7 +79,7 @@ fn take_standard_streams() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Returns the exit code. Errors were sent over the control channel, and the near end prints them.
-fn end(outcome: &TransferOutcome) -> ExitStatus {
+fn exit_status_of(outcome: &TransferOutcome) -> ExitStatus {
     let end = match &outcome.result {
         Ok(()) => ExitReason::Reached,
         Err(error) if error.is_interrupted() => ExitReason::Interrupted,

@@ -52,13 +52,13 @@ fn show(args: &StatArgs) -> Result<ExitStatus, ExitStatus> {
         let goes_on = tally.add(ended);
         let written = written.and_then(|()| io::stdout().flush());
         if let Err(error) = &written {
-            tally.fail_to_write(error);
+            tally.report_write_failure(error);
         }
         if !goes_on || written.is_err() {
             break;
         }
     }
-    Ok(tally.exit())
+    Ok(tally.exit_status())
 }
 
 const EXAMPLES: &str = "\

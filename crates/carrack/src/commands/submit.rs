@@ -11,7 +11,7 @@ use rustix::process::umask;
 use super::wait::await_end;
 use crate::exit::{self, ExitStatus};
 use crate::options::start_time::StartTimeArgs;
-use crate::options::transfer_server::{ServerConnectionArgs, control};
+use crate::options::transfer_server::{ServerConnectionArgs, connect_to_register};
 use crate::options::unsupported::UnsupportedOptions;
 use crate::user_error::UserError;
 
@@ -66,8 +66,8 @@ pub struct SubmitArgs {
 
 impl SubmitArgs {
     fn submission(&self, not_before_ms: Option<u64>) -> Result<TransferSubmission, UserError> {
-        let mut options = self.submitted.options(self.target.way())?;
-        if let Some(deadline_ms) = self.when.claim_ms() {
+        let mut options = self.submitted.options(self.target.executor_kind())?;
+        if let Some(deadline_ms) = self.when.rate_claim_deadline_ms() {
             options = options.with("deadline", format!("@{}", deadline_ms.div_ceil(1_000)));
         }
         Ok(TransferSubmission {
@@ -86,18 +86,18 @@ impl SubmitArgs {
 fn own_umask() -> Umask {
     let own = umask(Mode::empty());
     umask(own);
-    Umask::of_bits(own.as_raw_mode())
+    Umask::from_bits(own.as_raw_mode())
 }
 
 /// Submits the transfer, and waits for its end if asked to.
 pub fn run(args: &SubmitArgs) -> ExitStatus {
-    ExitStatus::of_command(submit(args))
+    ExitStatus::of_command_result(submit(args))
 }
 
 fn submit(args: &SubmitArgs) -> Result<ExitStatus, UserError> {
     args.not_here.check()?;
     let start = args.when.start()?;
-    let target = control(&args.target)?;
+    let target = connect_to_register(&args.target)?;
     let record = target.wait(target.control.submit(&target.user, args.submission(start.not_before_ms)?))?;
     if !start.words.is_empty() {
         let _ = writeln!(io::stderr(), "carrack: {}", start.words);

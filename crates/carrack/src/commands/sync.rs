@@ -35,10 +35,10 @@ pub struct SyncArgs {
 
 /// Runs the sync.
 pub fn run(args: SyncArgs) -> ExitStatus {
-    let sync = match args.difference.sync() {
+    let sync = match args.difference.sync_rules() {
         Ok(sync) => sync,
         Err(trouble) => {
-            trouble.tell();
+            trouble.print();
             return ExitStatus::Usage;
         }
     };
@@ -46,14 +46,14 @@ pub fn run(args: SyncArgs) -> ExitStatus {
     copy.recursive = true;
     copy.sync = Some(sync);
     if !copy.transfer.no_target_directory {
-        copy.destination_mut().into_iter().for_each(as_directory);
+        copy.destination_mut().into_iter().for_each(append_slash);
     }
     cp::run(&copy)
 }
 
 /// Makes the destination a directory, so that the same command has the same result once it exists. A path
 /// that ends with a colon is a home directory.
-fn as_directory(destination: &mut OsString) {
+fn append_slash(destination: &mut OsString) {
     if !destination.as_bytes().ends_with(b"/") && !destination.as_bytes().ends_with(b":") {
         destination.push("/");
     }
@@ -66,7 +66,7 @@ struct CopyOptions(CpArgs);
 impl Args for CopyOptions {
     fn augment_args(command: Command) -> Command {
         let copy = CpArgs::augment_args(Command::new("cp"));
-        let args = copy.get_arguments().filter(|arg| !RefusedRsyncArgs::is_of_sync(arg)).map(|arg| {
+        let args = copy.get_arguments().filter(|arg| !RefusedRsyncArgs::is_sync_option(arg)).map(|arg| {
             let is_implied = arg.get_id() == "recursive";
             arg.clone().hide(arg.is_hide_set() || is_implied)
         });
@@ -115,7 +115,7 @@ mod tests {
         let args = parse(&["-cu", "--delete", "-a", "a", "b"]).unwrap();
         assert!(
             args.copying.0.spec(false).unwrap().recursive
-                && args.difference.sync().unwrap().deletion.is_some()
+                && args.difference.sync_rules().unwrap().deletion.is_some()
         );
         for bad in [
             &["--delete", "--files-from", "f", "a", "b"][..],
@@ -130,7 +130,7 @@ mod tests {
     fn the_destination_is_a_directory() {
         for (typed, meant) in [("a", "a/"), ("a/", "a/"), ("h:", "h:"), ("h:a", "h:a/"), (".", "./")] {
             let mut path = OsString::from(typed);
-            as_directory(&mut path);
+            append_slash(&mut path);
             assert_eq!(path, meant);
         }
     }

@@ -22,7 +22,7 @@ use crate::options::nats::NatsArgs;
 use crate::sharing::sockets_of_this_machine;
 use crate::user_error::UserError;
 use crate::views::json::write_lines;
-use crate::views::output::written;
+use crate::views::output::write_outcome;
 use crate::views::targets::write_targets;
 
 /// Show the users of shared storage targets, and those that wait
@@ -57,29 +57,34 @@ pub struct TargetsArgs {
 
 /// Prints the targets.
 pub fn run(args: &TargetsArgs) -> ExitStatus {
-    ExitStatus::of_command(show(args).map_err(UserError::tamed))
+    ExitStatus::of_command_result(show(args).map_err(UserError::escaped))
 }
 
 fn show(args: &TargetsArgs) -> Result<ExitStatus, UserError> {
-    let file_system = args.file_system.as_deref().map(name_of).transpose()?.unwrap_or_default();
+    let file_system = args.file_system.as_deref().map(file_system_name).transpose()?.unwrap_or_default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| UserError::new(format!("preparing the connection: {error}")))?;
     let targets = match &args.site {
-        Some(site) => runtime.block_on(of_site(&args.nats.options("targets")?, site, &file_system))?,
-        None => runtime.block_on(of_machine(args, &file_system))?,
+        Some(site) => {
+            runtime.block_on(fetch_site_targets(&args.nats.options("targets")?, site, &file_system))?
+        }
+        None => runtime.block_on(fetch_machine_targets(args, &file_system))?,
     };
     let mut out = io::stdout().lock();
-    written(if args.json { write_lines(&targets, &mut out) } else { write_targets(&targets, &mut out) })
+    write_outcome(if args.json { write_lines(&targets, &mut out) } else { write_targets(&targets, &mut out) })
 }
 
-async fn of_machine(args: &TargetsArgs, file_system: &str) -> Result<Vec<SharedTargetStatus>, UserError> {
+async fn fetch_machine_targets(
+    args: &TargetsArgs,
+    file_system: &str,
+) -> Result<Vec<SharedTargetStatus>, UserError> {
     let socket = args.socket.clone().or_else(|| sockets_of_this_machine().next());
     let server = ServerAddress::Unix(socket.unwrap_or_else(|| DEFAULT_SHARING_SOCKET.into()));
     let client = ApiClient::new(server, String::new(), None);
-    client.targets(file_system).await.map_err(|error| trouble(&error))
+    client.targets(file_system).await.map_err(|error| operation_user_error(&error))
 }
 
-async fn of_site(
+async fn fetch_site_targets(
     nats: &BusOptions,
     site: &str,
     file_system: &str,
@@ -88,14 +93,14 @@ async fn of_site(
     asked.await.map_err(|error: SiteTargetsRequestError| UserError::explained(&error, error.hint()))
 }
 
-fn unusable(shown: &str, error: &io::Error) -> UserError {
+fn path_error(shown: &str, error: &io::Error) -> UserError {
     UserError::new(format!("{shown}: {error}"))
         .hint("name a path that is there, or a file system such as lfs01")
 }
 
 /// Returns the name of the file system. An argument that begins as a path does is one: a file system may be
 /// mounted under any name.
-fn name_of(words: &OsStr) -> Result<String, UserError> {
+fn file_system_name(words: &OsStr) -> Result<String, UserError> {
     let bytes = words.as_bytes();
     if !bytes.starts_with(b"/") && !bytes.starts_with(b".") {
         return Ok(words.to_string_lossy().into_owned());
@@ -103,9 +108,10 @@ fn name_of(words: &OsStr) -> Result<String, UserError> {
     let path = Path::new(words);
     let shown = escape(bytes);
     let held = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-    let held = held.map_err(|errno| unusable(&shown, &errno.into()))?;
+    let held = held.map_err(|errno| path_error(&shown, &errno.into()))?;
     let file_systems = FileSystems::new(&[]).map_err(|error| UserError::new(error.to_string()))?;
-    let file_system = file_systems.of(held.as_fd()).map_err(|error| unusable(&shown, &error))?;
+    let file_system =
+        file_systems.file_system_of(held.as_fd()).map_err(|error| path_error(&shown, &error))?;
     let name = file_system.shared_name().map(str::to_owned);
     name.ok_or_else(|| {
         let trouble = UserError::new(format!("{shown} lies on nothing that transfers could share"));
@@ -113,7 +119,7 @@ fn name_of(words: &OsStr) -> Result<String, UserError> {
     })
 }
 
-fn trouble(error: &TransferOperationError) -> UserError {
+fn operation_user_error(error: &TransferOperationError) -> UserError {
     let trouble = UserError::new(error.to_string());
     match error {
         TransferOperationError::Refused { hint, .. } if !hint.is_empty() => trouble.hint(hint.clone()),
@@ -138,8 +144,8 @@ mod tests {
 
     #[test]
     fn a_name_is_a_name_and_a_path_is_looked_at() {
-        assert_eq!(name_of(OsStr::new("lfs01/OST0007")).unwrap(), "lfs01/OST0007");
-        let trouble = name_of(OsStr::new("/no/such/path")).unwrap_err();
+        assert_eq!(file_system_name(OsStr::new("lfs01/OST0007")).unwrap(), "lfs01/OST0007");
+        let trouble = file_system_name(OsStr::new("/no/such/path")).unwrap_err();
         assert!(trouble.message.contains("No such file") && trouble.hint.is_some(), "{trouble}");
     }
 }

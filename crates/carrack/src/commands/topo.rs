@@ -4,7 +4,9 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use carrack_machine::{MachineDeviceKind, NumaMemoryCosts, ThreadPlacementRequest, Topology, place};
+use carrack_machine::{
+    MachineDeviceKind, NumaMemoryCosts, ThreadPlacementRequest, Topology, plan_thread_placement,
+};
 use carrack_model::escape;
 use carrack_model::limits::{IO_THREADS_MAX, LANES_MAX};
 use carrack_options::PlacementSchemeName;
@@ -76,23 +78,23 @@ pub fn run(args: &TopoArgs) -> ExitStatus {
     let report = match args.report() {
         Ok(report) => report,
         Err((exit, trouble)) => {
-            trouble.tell();
+            trouble.print();
             return exit;
         }
     };
-    let picture = args.svg.as_deref().map(|path| (path, report.picture()));
+    let picture = args.svg.as_deref().map(|path| (path, report.to_svg()));
     print_with_picture(|out| if args.json { report.write_json(out) } else { report.write_tree(out) }, picture)
 }
 
 impl TopoArgs {
     fn report(&self) -> Result<TopologyReport, (ExitStatus, UserError)> {
         let topology = match &self.topology {
-            Some(other) => other_machine(other).map_err(|trouble| (ExitStatus::Nothing, trouble))?,
+            Some(other) => read_topology(other).map_err(|trouble| (ExitStatus::Nothing, trouble))?,
             None => Topology::this_machine(),
         };
         let request = self.request(&topology).map_err(|trouble| (ExitStatus::Usage, trouble))?;
         let measured = if self.measure {
-            Some(MeasuredMemorySpeeds::here(&topology).map_err(|trouble| (ExitStatus::Nothing, trouble))?)
+            Some(MeasuredMemorySpeeds::measure(&topology).map_err(|trouble| (ExitStatus::Nothing, trouble))?)
         } else {
             None
         };
@@ -100,17 +102,23 @@ impl TopoArgs {
             Some(measured) => NumaMemoryCosts::from_bandwidths(&topology, &measured.mb_per_s),
             None => NumaMemoryCosts::from_distances(&topology),
         };
-        let placement = place(&topology, &ThreadPlacementRequest { costs: Some(costs.clone()), ..request });
+        let placement = plan_thread_placement(
+            &topology,
+            &ThreadPlacementRequest { costs: Some(costs.clone()), ..request },
+        );
         Ok(TopologyReport { topology, placement, costs, measured })
     }
 
     fn request(&self, topology: &Topology) -> Result<ThreadPlacementRequest, UserError> {
         let nic = match &self.nic {
-            Some(name) => Some(device(topology, name, &[MachineDeviceKind::Nic, MachineDeviceKind::Rdma])?),
+            Some(name) => {
+                Some(checked_device_name(topology, name, &[MachineDeviceKind::Nic, MachineDeviceKind::Rdma])?)
+            }
             None if self.topology.is_none() => default_nic(topology),
             None => None,
         };
-        let disks = self.disk.iter().map(|name| device(topology, name, &[MachineDeviceKind::Disk]));
+        let disks =
+            self.disk.iter().map(|name| checked_device_name(topology, name, &[MachineDeviceKind::Disk]));
         let disks = disks.collect::<Result<_, _>>()?;
         Ok(ThreadPlacementRequest {
             scheme: self.placement.into(),
@@ -124,7 +132,11 @@ impl TopoArgs {
 }
 
 /// Returns the device's name. An unknown name is most likely misspelt.
-fn device(topology: &Topology, name: &str, kinds: &[MachineDeviceKind]) -> Result<String, UserError> {
+fn checked_device_name(
+    topology: &Topology,
+    name: &str,
+    kinds: &[MachineDeviceKind],
+) -> Result<String, UserError> {
     let mut names =
         topology.devices.iter().filter(|device| kinds.contains(&device.kind)).map(|device| &*device.name);
     if names.clone().any(|known| known == name) {
@@ -144,7 +156,7 @@ fn device(topology: &Topology, name: &str, kinds: &[MachineDeviceKind]) -> Resul
 
 /// Reads a file if there is one with this name, or it looks like the name of a file; parses a description
 /// otherwise.
-fn other_machine(text: &str) -> Result<Topology, UserError> {
+fn read_topology(text: &str) -> Result<Topology, UserError> {
     let path = Path::new(text);
     let shown = escape(text.as_bytes());
     let is_file = path.exists() || text.ends_with(".xml") || text.contains('/');
@@ -217,7 +229,7 @@ mod tests {
         for (text, words) in
             [("/nowhere/x.xml", "No such file"), ("/", "directory"), ("x.xml", "x.xml: No such")]
         {
-            let trouble = other_machine(text).unwrap_err();
+            let trouble = read_topology(text).unwrap_err();
             assert!(trouble.message.contains(words), "{trouble}");
         }
     }

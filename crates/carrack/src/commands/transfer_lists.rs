@@ -8,11 +8,11 @@ use carrack_register::transfer_records::TransferRecord;
 
 use crate::exit::ExitStatus;
 use crate::lifetime::now_s;
-use crate::options::transfer_server::{ServerConnectionArgs, control};
+use crate::options::transfer_server::{ServerConnectionArgs, connect_to_register};
 use crate::register::{CopyStore, LocalCopyRecord};
 use crate::user_error::UserError;
 use crate::views::json::write_lines;
-use crate::views::output::written;
+use crate::views::output::write_outcome;
 use crate::views::transfer::{TransferRow, write_list};
 
 /// Digits of a copy's ID.
@@ -40,18 +40,18 @@ pub fn copies(is_wanted: impl Fn(&LocalCopyRecord) -> bool) -> Vec<LocalCopyReco
 ///
 /// # Errors
 /// If several transfers have it, or there is none.
-pub fn own_copy(id: &str, target: &ServerConnectionArgs) -> Result<Option<LocalCopyRecord>, UserError> {
+pub fn find_own_copy(id: &str, target: &ServerConnectionArgs) -> Result<Option<LocalCopyRecord>, UserError> {
     let found = match CopyStore::of_user() {
-        Some(copies) if !target.is_named() || id.len() == COPY_DIGITS => copies.find(id)?,
+        Some(copies) if !target.is_server_given() || id.len() == COPY_DIGITS => copies.find(id)?,
         _ => None,
     };
-    let may_be_submitted = target.is_named() || target.machine_has_queue();
+    let may_be_submitted = target.is_server_given() || target.machine_has_queue();
     match (found, may_be_submitted) {
         (None, true) => Ok(None),
         (None, false) => Err(UserError::new(format!("there is no transfer {}", escape(id.as_bytes())))
             .hint("`carrack transfers` lists those that are known; 4 digits of an ID are the least")),
         (Some(copy), true) if id.len() < COPY_DIGITS => {
-            let target = control(target)?;
+            let target = connect_to_register(target)?;
             // A server that does not answer counts as having none.
             match target.wait(target.control.transfer(id)) {
                 Ok(_) => Err(UserError::new(format!(
@@ -67,15 +67,15 @@ pub fn own_copy(id: &str, target: &ServerConnectionArgs) -> Result<Option<LocalC
 }
 
 /// Returns the submitted transfers; none if the options name no server and this machine has no queue.
-pub fn submitted(
+pub fn submitted_transfers(
     target: &ServerConnectionArgs,
     limit: usize,
     after: Option<&str>,
 ) -> Result<Vec<TransferRecord>, UserError> {
-    if !target.is_named() && !target.machine_has_queue() {
+    if !target.is_server_given() && !target.machine_has_queue() {
         return Ok(Vec::new());
     }
-    let target = control(target)?;
+    let target = connect_to_register(target)?;
     target.wait(target.control.transfers(limit, after))
 }
 
@@ -85,7 +85,7 @@ impl TransferListing {
         let records = self.submitted.as_deref().unwrap_or_default();
         let mut out = io::stdout().lock();
         let result = if as_json {
-            let copies = self.copies.iter().take(self.limit).map(LocalCopyRecord::shown);
+            let copies = self.copies.iter().take(self.limit).map(LocalCopyRecord::to_row);
             write_lines(copies, &mut out).and_then(|()| write_lines(records, &mut out))
         } else {
             let mut rows: Vec<TransferRow> = self.copies.iter().map(TransferRow::from).collect();
@@ -98,9 +98,9 @@ impl TransferListing {
                 _ => write_list(&rows, now_s(), &mut out),
             }
         };
-        let troubles = [self.submitted.as_ref().err().cloned(), written(result).err()];
+        let troubles = [self.submitted.as_ref().err().cloned(), write_outcome(result).err()];
         let troubles: Vec<UserError> = troubles.into_iter().flatten().collect();
-        troubles.iter().for_each(UserError::tell);
+        troubles.iter().for_each(UserError::print);
         if troubles.is_empty() { ExitStatus::Complete } else { ExitStatus::Nothing }
     }
 }

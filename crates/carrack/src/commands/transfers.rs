@@ -38,8 +38,8 @@ pub struct TransfersArgs {
 pub fn run(args: &TransfersArgs) -> ExitStatus {
     let limit = args.limit as usize;
     // A named server has submitted transfers only, and so has the rest of a list of them.
-    let only_submitted = args.after.is_some() || args.target.is_named();
+    let only_submitted = args.after.is_some() || args.target.is_server_given();
     let copies = if only_submitted { Vec::new() } else { transfer_lists::copies(|_| true) };
-    let submitted = transfer_lists::submitted(&args.target, limit, args.after.as_deref());
+    let submitted = transfer_lists::submitted_transfers(&args.target, limit, args.after.as_deref());
     TransferListing { copies, submitted, limit }.write(args.json)
 }

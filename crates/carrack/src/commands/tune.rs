@@ -9,7 +9,7 @@ use crate::exit::{self, ExitStatus};
 use crate::lifetime::now_s;
 use crate::register::tuner_store::{TunerStore, TunerWorkloadRecord};
 use crate::remote::tuner_endpoints;
-use crate::user_error::{UserError, tame};
+use crate::user_error::{UserError, escape_control_characters};
 use crate::views::output::print_with_picture;
 use crate::views::tune::TuneReport;
 
@@ -73,20 +73,20 @@ pub fn run(args: &TuneArgs) -> ExitStatus {
         TuneSubcommand::Show(show) => show.run(),
         TuneSubcommand::Forget(forget) => forget.run(),
     };
-    ExitStatus::of_command(done)
+    ExitStatus::of_command_result(done)
 }
 
 impl TuneShowArgs {
     fn run(&self) -> Result<ExitStatus, UserError> {
-        let mut known = self.between.known(&store()?)?;
+        let mut known = self.between.known_workloads(&store()?)?;
         let now_s = now_s();
         known.retain(|known| known.is_fresh(now_s));
         if known.is_empty() {
-            return Err(self.between.nothing());
+            return Err(self.between.no_records_error());
         }
         let with_curves = self.between.source.is_some() || known.len() == 1;
         let report = TuneReport { known, with_curves };
-        let picture = self.svg.as_deref().map(|path| (path, report.picture()));
+        let picture = self.svg.as_deref().map(|path| (path, report.to_svg()));
         let exit = print_with_picture(
             |out| if self.json { report.write_json(out) } else { report.write_table(out) },
             picture,
@@ -98,15 +98,17 @@ impl TuneShowArgs {
 impl TuneForgetArgs {
     fn run(&self) -> Result<ExitStatus, UserError> {
         let store = store()?;
-        let known = self.between.known(&store)?;
+        let known = self.between.known_workloads(&store)?;
         if known.is_empty() {
-            return Err(self.between.nothing());
+            return Err(self.between.no_records_error());
         }
         let mut failed = 0;
         for TunerWorkloadRecord { workload, .. } in &known {
             if let Err(error) = store.forget(workload) {
                 failed += 1;
-                UserError::new(format!("{} to {}: {error}", workload.source, workload.sink)).tamed().tell();
+                UserError::new(format!("{} to {}: {error}", workload.source, workload.sink))
+                    .escaped()
+                    .print();
             }
         }
         let done = known.len() as u64 - failed;
@@ -118,23 +120,27 @@ impl TuneForgetArgs {
 
 impl SitePairArgs {
     /// Returns records of any age.
-    fn known(&self, store: &TunerStore) -> Result<Vec<TunerWorkloadRecord>, UserError> {
+    fn known_workloads(&self, store: &TunerStore) -> Result<Vec<TunerWorkloadRecord>, UserError> {
         let mut known = store.list().map_err(|error| {
             UserError::new(format!("what earlier transfers have found out can't be read: {error}"))
         })?;
-        known
-            .retain(|TunerWorkloadRecord { workload, .. }| self.is_between(&workload.source, &workload.sink));
+        known.retain(|TunerWorkloadRecord { workload, .. }| {
+            self.matches_sites(&workload.source, &workload.sink)
+        });
         Ok(known)
     }
 
-    fn is_between(&self, source: &str, sink: &str) -> bool {
+    fn matches_sites(&self, source: &str, sink: &str) -> bool {
         [(&self.source, source), (&self.sink, sink)].into_iter().all(|(asked, site)| {
-            asked.as_ref().is_none_or(|asked| asked == site || tuner_endpoints::of_word(asked) == site)
+            asked
+                .as_ref()
+                .is_none_or(|asked| asked == site || tuner_endpoints::site_name_from_text(asked) == site)
         })
     }
 
-    fn nothing(&self) -> UserError {
-        let (from, to) = (place("from", self.source.as_deref()), place("to", self.sink.as_deref()));
+    fn no_records_error(&self) -> UserError {
+        let (from, to) =
+            (site_phrase("from", self.source.as_deref()), site_phrase("to", self.sink.as_deref()));
         let trouble = UserError::new(format!("nothing is known of transfers{from}{to}"));
         match self.source {
             Some(_) => trouble.hint("`carrack tune show` lists what is known on this host"),
@@ -145,8 +151,8 @@ impl SitePairArgs {
     }
 }
 
-fn place(word: &str, site: Option<&str>) -> String {
-    site.map_or_else(String::new, |site| format!(" {word} {}", tame(site)))
+fn site_phrase(word: &str, site: Option<&str>) -> String {
+    site.map_or_else(String::new, |site| format!(" {word} {}", escape_control_characters(site)))
 }
 
 fn store() -> Result<TunerStore, UserError> {
@@ -181,11 +187,11 @@ mod tests {
             (Some("a"), Some("h"), false),
             (Some("h:99"), None, false),
         ] {
-            assert_eq!(between(source, sink).is_between("a", "h:99"), is, "{source:?} {sink:?}");
+            assert_eq!(between(source, sink).matches_sites("a", "h:99"), is, "{source:?} {sink:?}");
         }
-        let nothing = between(Some("a\u{1b}"), Some("b")).nothing();
+        let nothing = between(Some("a\u{1b}"), Some("b")).no_records_error();
         assert_eq!(nothing.message, "nothing is known of transfers from a\\u{1b} to b");
         assert!(nothing.hint.unwrap().contains("tune show"));
-        assert!(between(None, None).nothing().hint.unwrap().contains("5 s"));
+        assert!(between(None, None).no_records_error().hint.unwrap().contains("5 s"));
     }
 }

@@ -18,12 +18,12 @@ use crate::exit::{self, ExitStatus};
 use crate::options::compared_metadata::VerifyMetadataArgs;
 use crate::options::far_end_connection::FarArgs;
 use crate::remote::browser::{BrowseStop, locations};
-use crate::remote::far_end::{self, FailedFarEnd, FarEndAccess, ReachedFarEnd, reach};
+use crate::remote::far_end::{self, FailedFarEnd, FarEndAccess, ReachedFarEnd, connect_to_far_end};
 use crate::remote::location::EndLocation;
 use crate::remote::stop_control::StopControl;
 use crate::user_error::UserError;
 use crate::views::manifest_reader::ManifestLines;
-use crate::views::output::tell_unwritten;
+use crate::views::output::print_stdout_error;
 use crate::views::verify::{VerifyOutputFormat, write_finding, write_summary};
 
 const PART: &str = "Partial comparison";
@@ -131,7 +131,7 @@ pub fn run(args: &VerifyArgs) -> ExitStatus {
 }
 
 impl VerifyArgs {
-    fn examination(&self, role: SessionRole) -> VerifyEndSettings {
+    fn end_settings(&self, role: SessionRole) -> VerifyEndSettings {
         let is_destination = role == SessionRole::Sink;
         let past_cache = match self.readback {
             ReadbackOption::Destination => is_destination,
@@ -150,13 +150,13 @@ impl VerifyArgs {
     }
 
     /// Returns the part of a file that is compared; `None` for the whole.
-    fn part(&self) -> Option<PartialCopyRange> {
+    fn partial_range(&self) -> Option<PartialCopyRange> {
         let is_asked = self.offset.is_some() || self.length.is_some();
         is_asked.then(|| PartialCopyRange { offset: self.offset.unwrap_or(0), length: self.length })
     }
 
     /// Returns a hash over the sources and the destination, by which a state file belongs to one comparison.
-    fn identity(&self) -> [u8; 32] {
+    fn comparison_hash(&self) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new();
         let here = std::env::current_dir().unwrap_or_default();
         let manifest = self.manifest.as_deref().map(Path::as_os_str);
@@ -165,7 +165,7 @@ impl VerifyArgs {
             hasher.update(&(text.len() as u64).to_le_bytes()).update(text.as_bytes());
         }
         hasher.update(&[u8::from(self.manifest.is_some()), self.readback as u8]);
-        if let Some(PartialCopyRange { offset, length }) = self.part() {
+        if let Some(PartialCopyRange { offset, length }) = self.partial_range() {
             hasher.update(&offset.to_le_bytes()).update(&length.unwrap_or(0).to_le_bytes());
         }
         *hasher.finalize().as_bytes()
@@ -180,46 +180,53 @@ struct ValidatedVerifyCommand<'a> {
     stop_control: StopControl,
 }
 
-fn usage(message: &str, hint: &str) -> ExitStatus {
-    UserError::new(message).hint(hint).tell();
+fn print_usage_error(message: &str, hint: &str) -> ExitStatus {
+    UserError::new(message).hint(hint).print();
     ExitStatus::Usage
 }
 
 impl<'a> ValidatedVerifyCommand<'a> {
     fn new(args: &'a VerifyArgs) -> Result<ValidatedVerifyCommand<'a>, ExitStatus> {
         let mut sources = locations(&args.locations)?;
-        let destination =
-            sources.pop().ok_or_else(|| usage("no destination", "name it as the last argument"))?;
+        let destination = sources
+            .pop()
+            .ok_or_else(|| print_usage_error("no destination", "name it as the last argument"))?;
         match &args.manifest {
             Some(_) if !sources.is_empty() => {
-                return Err(usage("a manifest stands for the sources", "name the destination only"));
+                return Err(print_usage_error(
+                    "a manifest stands for the sources",
+                    "name the destination only",
+                ));
             }
             None if sources.is_empty() => {
-                return Err(usage("nothing to compare with", "name the sources first, or a --manifest"));
+                return Err(print_usage_error(
+                    "nothing to compare with",
+                    "name the sources first, or a --manifest",
+                ));
             }
             _ => {}
         }
         if args.extra && sources.len() > 1 && sources.iter().any(|source| name_of(source).is_none()) {
             let message =
                 "with several sources, nobody can tell which of them lacks what is in the destination itself";
-            return Err(usage(message, "leave --extra out, or the slashes behind the sources"));
+            return Err(print_usage_error(message, "leave --extra out, or the slashes behind the sources"));
         }
-        if args.part().is_some() && sources.len() != 1 {
+        if args.partial_range().is_some() && sources.len() != 1 {
             let message = format!("a part is of one file, and these are {}", sources.len());
-            return Err(usage(&message, "name one regular file and the destination"));
+            return Err(print_usage_error(&message, "name one regular file and the destination"));
         }
-        let stop_control = StopControl::take().map_err(|trouble| {
-            trouble.tell();
+        let stop_control = StopControl::watch_signals().map_err(|trouble| {
+            trouble.print();
             ExitStatus::Nothing
         })?;
         Ok(ValidatedVerifyCommand { args, sources, destination, stop_control })
     }
 
     fn run(&self) -> ExitStatus {
-        let mut kept = match self.kept() {
+        let mut kept = match self.open_state() {
             Ok(kept) => kept,
             Err(trouble) => {
-                trouble.tell();
+                trouble.print();
                 return ExitStatus::Nothing;
             }
         };
@@ -231,28 +238,28 @@ impl<'a> ValidatedVerifyCommand<'a> {
         report.finish(&verified, ended.is_ok());
         let unwritten = report.unwritten.take();
         let is_equal = ended.is_ok() && verified.failed() == 0;
-        let loss = self.put_away(kept, is_equal).is_err() || unwritten.is_some();
+        let loss = self.store_or_remove_state(kept, is_equal).is_err() || unwritten.is_some();
         let exit = match ended {
             Err(BrowseStop::Interrupted) => ExitStatus::Interrupted,
             Err(BrowseStop::Trouble(trouble)) => {
-                trouble.tell();
+                trouble.print();
                 ExitStatus::of_counts(verified.equal, 1)
             }
             Ok(()) => ExitStatus::of_counts(verified.equal, verified.failed()),
         };
-        if loss { exit.with_loss() } else { exit }
+        if loss { exit.partial_if_complete() } else { exit }
     }
 
-    fn kept(&self) -> Result<EqualPairs, UserError> {
-        let Some(path) = &self.args.state else { return Ok(EqualPairs::nothing()) };
-        EqualPairs::open(path, &self.args.identity()).map_err(|error| state_trouble(path, &error))
+    fn open_state(&self) -> Result<EqualPairs, UserError> {
+        let Some(path) = &self.args.state else { return Ok(EqualPairs::disabled()) };
+        EqualPairs::open(path, &self.args.comparison_hash()).map_err(|error| state_file_error(path, &error))
     }
 
     /// Stores or removes the state file; prints an error.
-    fn put_away(&self, kept: EqualPairs, is_equal: bool) -> Result<(), ()> {
-        let put = if is_equal { kept.remove() } else { kept.keep() };
+    fn store_or_remove_state(&self, kept: EqualPairs, is_equal: bool) -> Result<(), ()> {
+        let put = if is_equal { kept.remove() } else { kept.finish() };
         let path = self.args.state.clone().unwrap_or_default();
-        put.map_err(|error| state_trouble(&path, &error).tell())
+        put.map_err(|error| state_file_error(&path, &error).print())
     }
 
     /// Runs the comparison. `lost` gets the number of lines of a manifest that name no file.
@@ -267,22 +274,24 @@ impl<'a> ValidatedVerifyCommand<'a> {
             Err(stop) => return (VerifyTotals::default(), Err(stop)),
         };
         let checks = self.args.metadata.checks();
-        let told: &mut dyn FnMut(VerifyFinding) = &mut |finding| report.tell(&finding);
+        let told: &mut dyn FnMut(VerifyFinding) = &mut |finding| report.report_finding(&finding);
         let mut verifying = TreeVerification::new(&mut sink, kept, told).checking(checks);
         let compared = match &self.args.manifest {
-            Some(path) => self.compare_listed(path, &mut verifying, lost),
+            Some(path) => self.compare_manifest(path, &mut verifying, lost),
             None => self.sources.iter().try_for_each(|source| self.compare_tree(source, &mut verifying)),
         };
-        let verified = verifying.verified();
+        let verified = verifying.totals();
         let ended = compared.and_then(|()| sink.end().map_err(|error| (error, None)));
-        let sink_left = sink_reached.map(|reached| reached.leave(&self.stop_control, false));
+        let sink_left = sink_reached.map(|reached| reached.disconnect(&self.stop_control, false));
         (
             verified,
-            ended.map_err(|(error, source_left)| self.stop(error, source_left.map(|left| *left), sink_left)),
+            ended.map_err(|(error, source_left)| {
+                self.stop_reason(error, source_left.map(|left| *left), sink_left)
+            }),
         )
     }
 
-    fn compare_listed(
+    fn compare_manifest(
         &self,
         path: &Path,
         verifying: &mut TreeVerification<'_>,
@@ -290,7 +299,7 @@ impl<'a> ValidatedVerifyCommand<'a> {
     ) -> Result<(), AbortedComparisonError<'_>> {
         let mut listed = ManifestLines::open(path)
             .map_err(|error| (SessionError::Local { what: "reading the manifest", error }, None))?;
-        let compared = verifying.manifest(&mut listed).map_err(|error| (error, None));
+        let compared = verifying.compare_manifest(&mut listed).map_err(|error| (error, None));
         *lost = listed.lost_count();
         compared
     }
@@ -311,18 +320,20 @@ impl<'a> ValidatedVerifyCommand<'a> {
         };
         let compared = match (name_of(location), self.sources.len()) {
             (None, _) => Ok(RelPath::root()),
-            (Some(name), 1) => verifying.place(&mut source, name),
+            (Some(name), 1) => verifying.locate_in_destination(&mut source, name),
             (Some(name), _) => {
                 RelPath::root().join(name).map_err(|problem| SessionError::refused(problem.to_string(), ""))
             }
         };
         let compared = compared
-            .and_then(|place| match self.args.part() {
-                Some(part) => verifying.part(&mut source, &place, part, location.path.as_os_str().as_bytes()),
-                None => verifying.tree(&mut source, &place, self.args.extra),
+            .and_then(|place| match self.args.partial_range() {
+                Some(part) => {
+                    verifying.compare_part(&mut source, &place, part, location.path.as_os_str().as_bytes())
+                }
+                None => verifying.compare_tree(&mut source, &place, self.args.extra),
             })
             .and_then(|()| source.end());
-        let left = reached.map(|reached| reached.leave(&self.stop_control, false));
+        let left = reached.map(|reached| reached.disconnect(&self.stop_control, false));
         compared.map_err(|error| (error, left.map(|left| Box::new(VerifySourceEndFailure::Left(left)))))
     }
 
@@ -331,29 +342,30 @@ impl<'a> ValidatedVerifyCommand<'a> {
         location: &'j EndLocation,
         role: SessionRole,
     ) -> Result<(Option<ReachedFarEnd<'j>>, VerifyEndExaminer), BrowseStop> {
-        let how = self.args.examination(role);
+        let how = self.args.end_settings(role);
         let Some(far) = &location.far else {
-            let examiner = VerifyEndExaminer::here(&location.path, how, &self.stop_control.abort);
-            return Ok((None, examiner.map_err(|error| self.stop(error, None, None))?));
+            let examiner = VerifyEndExaminer::open_local(&location.path, how, &self.stop_control.abort);
+            return Ok((None, examiner.map_err(|error| self.stop_reason(error, None, None))?));
         };
         let abort = &self.stop_control.abort;
-        let opened = far_end::in_turn(abort, &mut || {
-            let reached = reach(far, FarEndAccess::plain(&self.args.far), &self.stop_control);
+        let opened = far_end::retry_while_busy(abort, &mut || {
+            let reached =
+                connect_to_far_end(far, FarEndAccess::without_transfer(&self.args.far), &self.stop_control);
             let reached = reached.map_err(|unreached| (unreached.into(), None))?;
             let (reached, peer) = reached.ok_or((SessionError::Interrupted, None))?;
-            match VerifyEndExaminer::at(peer, &location.path, how, abort) {
+            match VerifyEndExaminer::open_remote(peer, &location.path, how, abort) {
                 Ok(examiner) => Ok((Some(reached), examiner)),
-                Err(error) => Err((error, Some(reached.leave(&self.stop_control, false)))),
+                Err(error) => Err((error, Some(reached.disconnect(&self.stop_control, false)))),
             }
         });
         opened.map_err(|(error, left)| match role {
-            SessionRole::Source => self.stop(error, left.map(VerifySourceEndFailure::Left), None),
-            SessionRole::Sink => self.stop(error, None, left),
+            SessionRole::Source => self.stop_reason(error, left.map(VerifySourceEndFailure::Left), None),
+            SessionRole::Sink => self.stop_reason(error, None, left),
         })
     }
 
     /// Returns the reason for an early end. After a signal the connection's end is not reported as an error.
-    fn stop(
+    fn stop_reason(
         &self,
         error: SessionError,
         source: Option<VerifySourceEndFailure<'_>>,
@@ -364,7 +376,7 @@ impl<'a> ValidatedVerifyCommand<'a> {
             Some(VerifySourceEndFailure::Left(left)) => Some(left),
             None => None,
         };
-        if error.is_interrupted() || self.stop_control.is_told_to_end() {
+        if error.is_interrupted() || self.stop_control.is_stop_requested() {
             return BrowseStop::Interrupted;
         }
         BrowseStop::Trouble(match error {
@@ -392,7 +404,7 @@ struct FindingWriter<'a> {
 }
 
 impl FindingWriter<'_> {
-    fn tell(&mut self, finding: &VerifyFinding) {
+    fn report_finding(&mut self, finding: &VerifyFinding) {
         // Skipped entries, such as pipes and sockets, are not differences.
         let is_talk =
             matches!(finding.what, EntryDifference::Skipped { .. }) && self.style != VerifyOutputFormat::Json;
@@ -414,7 +426,7 @@ impl FindingWriter<'_> {
         if let Err(error) = written.and_then(|()| self.out.flush()) {
             self.unwritten.get_or_insert(error);
         }
-        self.unwritten.iter().for_each(tell_unwritten);
+        self.unwritten.iter().for_each(print_stdout_error);
     }
 }
 
@@ -423,7 +435,7 @@ fn name_of(source: &EndLocation) -> Option<&[u8]> {
     last_name(&source.path).filter(|_| !ends_with_slash(&source.path))
 }
 
-fn state_trouble(path: &Path, error: &dyn std::fmt::Display) -> UserError {
+fn state_file_error(path: &Path, error: &dyn std::fmt::Display) -> UserError {
     let path = carrack_model::escape(path.as_os_str().as_bytes());
     UserError::new(format!("--state {path}: {error}"))
 }

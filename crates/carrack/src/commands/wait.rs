@@ -5,11 +5,11 @@ use carrack_register::transfer_records::{TransferRecord, TransferState};
 use clap::Args;
 use futures_util::StreamExt;
 
-use super::transfer_lists::own_copy;
+use super::transfer_lists::find_own_copy;
 use crate::exit::{self, ExitStatus};
-use crate::options::transfer_server::{ServerConnectionArgs, TransferServerConnection, control};
+use crate::options::transfer_server::{ServerConnectionArgs, TransferServerConnection, connect_to_register};
 use crate::register::background;
-use crate::user_error::{UserError, tame};
+use crate::user_error::{UserError, escape_control_characters};
 use crate::views::transfer::entries;
 
 /// Wait until a transfer is over
@@ -31,19 +31,19 @@ pub struct WaitArgs {
 
 /// Waits for the transfer.
 pub fn run(args: &WaitArgs) -> ExitStatus {
-    let ended = own_copy(&args.id, &args.target).and_then(|copy| match copy {
+    let ended = find_own_copy(&args.id, &args.target).and_then(|copy| match copy {
         Some(copy) => background::wait(&copy),
-        None => control(&args.target).and_then(|target| await_end(&target, &args.id)),
+        None => connect_to_register(&args.target).and_then(|target| await_end(&target, &args.id)),
     });
-    ExitStatus::of_command(ended)
+    ExitStatus::of_command_result(ended)
 }
 
 /// Waits until a transfer is over, prints its failures, and returns the exit code that `carrack cp` would
 /// have had.
 pub fn await_end(target: &TransferServerConnection, id: &str) -> Result<ExitStatus, UserError> {
     let mut told = String::new();
-    let record = target.wait(last(target, id, |record| {
-        tell_why_it_waits(record, &mut told);
+    let record = target.wait(await_last_record(target, id, |record| {
+        print_wait_reason(record, &mut told);
         Ok(())
     }))?;
     if record.tally.entries_skipped > 0 {
@@ -52,23 +52,27 @@ pub fn await_end(target: &TransferServerConnection, id: &str) -> Result<ExitStat
     if record.tally.entries_deleted > 0 {
         eprintln!("carrack: deleted: {}", entries(record.tally.entries_deleted));
     }
-    record.undeleted.iter().for_each(|words| eprintln!("carrack: {}", tame(words)));
-    if let Some(trouble) = what_went_wrong(&record) {
-        trouble.tell();
+    record.undeleted.iter().for_each(|words| eprintln!("carrack: {}", escape_control_characters(words)));
+    if let Some(trouble) = outcome_error(&record) {
+        trouble.print();
     }
     Ok(ExitStatus::of_record(&record))
 }
 
 /// Prints the reason for which the transfer waits, if it has changed.
-fn tell_why_it_waits(record: &TransferRecord, told: &mut String) {
+fn print_wait_reason(record: &TransferRecord, told: &mut String) {
     if !record.waits_for.is_empty() && record.waits_for != *told {
-        eprintln!("carrack: transfer {} waits: {}", tame(&record.id), tame(&record.waits_for));
+        eprintln!(
+            "carrack: transfer {} waits: {}",
+            escape_control_characters(&record.id),
+            escape_control_characters(&record.waits_for)
+        );
     }
     told.clone_from(&record.waits_for);
 }
 
 /// Returns the last record of a transfer; `seen` gets each record.
-pub async fn last(
+pub async fn await_last_record(
     target: &TransferServerConnection,
     id: &str,
     mut seen: impl FnMut(&TransferRecord) -> Result<(), TransferOperationError>,
@@ -86,29 +90,31 @@ pub async fn last(
     }
 }
 
-fn what_went_wrong(record: &TransferRecord) -> Option<UserError> {
+fn outcome_error(record: &TransferRecord) -> Option<UserError> {
     let id = &record.id;
     let trouble = match record.state {
         TransferState::Failed => UserError::new(format!("transfer {id} failed: {}", record.reason))
-            .hint(again(record, "goes on where it ended")),
+            .hint(resume_advice(record, "goes on where it ended")),
         TransferState::Cancelled => UserError::new(format!("transfer {id} was cancelled")),
         _ if record.tally.entries_failed > 0 => {
             let failed = entries(record.tally.entries_failed);
-            UserError::new(format!("{failed} of transfer {id} could not be copied"))
-                .hint(format!("`carrack status {id}` names them; {}", again(record, "tries them again")))
+            UserError::new(format!("{failed} of transfer {id} could not be copied")).hint(format!(
+                "`carrack status {id}` names them; {}",
+                resume_advice(record, "tries them again")
+            ))
         }
-        _ if record.has_lost_strictly() => UserError::new(format!(
+        _ if record.violates_strict() => UserError::new(format!(
             "something of transfer {id} could not be kept, which is a failure with --strict"
         ))
         .hint(format!("`carrack status {id}` tells what")),
         _ => return None,
     };
-    Some(trouble.tamed())
+    Some(trouble.escaped())
 }
 
 /// Returns the advice for resuming a transfer that is over: a machine's queue keeps it for that, a fleet does
 /// not.
-fn again(record: &TransferRecord, what: &str) -> String {
+fn resume_advice(record: &TransferRecord, what: &str) -> String {
     match record.leg {
         None => format!("`carrack resume {}` {what}", record.id),
         Some(_) => format!("submitted again it {what}: what is at the destination does not travel again"),

@@ -149,7 +149,7 @@ impl CpArgs {
         let is_sealed = is_far && self.transfer.protection().seals() && self.far.ssh.is_openssh();
         let (spec, checksum) = (self.transfer.spec(), self.checksum(is_sealed)?);
         let recursive = self.recursive || spec.recursive;
-        self.check_part(recursive)?;
+        self.check_partial_transfer(recursive)?;
         let reports_json = self.json && checksum == ObjectChecksumAlgorithm::Blake3 && spec.part.is_none();
         Ok(AgreedTransferSpec {
             recursive,
@@ -167,9 +167,9 @@ impl CpArgs {
     }
 
     /// Refuses options that a partial transfer does not have.
-    fn check_part(&self, recursive: bool) -> Result<(), UserError> {
-        self.transfer.check_part(self.sync.is_some(), recursive)?;
-        if self.transfer.part().is_some() && self.manifest.is_some() {
+    fn check_partial_transfer(&self, recursive: bool) -> Result<(), UserError> {
+        self.transfer.check_partial_transfer(self.sync.is_some(), recursive)?;
+        if self.transfer.partial_range().is_some() && self.manifest.is_some() {
             let message =
                 "a manifest holds digests of whole files, and --offset and --length are for a part of one";
             return Err(

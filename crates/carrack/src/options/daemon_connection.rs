@@ -50,11 +50,11 @@ impl DaemonConnectionArgs {
         let places = CredentialPaths::of_process();
         let ca = self.ca.clone().or(places.ca);
         let places = CredentialPaths { ca, identity: self.identity.clone(), ..places };
-        places.client_trust().map_err(|error| of_places(&error))
+        places.client_trust().map_err(|error| credentials_user_error(&error))
     }
 
     /// Returns true if the token itself is among the arguments.
-    pub fn has_open_token(&self) -> bool {
+    pub fn has_token_argument(&self) -> bool {
         self.token.is_some()
     }
 
@@ -66,13 +66,13 @@ impl DaemonConnectionArgs {
                 warn("everybody on this host can see --token while this runs; --token-file FILE is better");
                 check_token(token, "--token")
             }
-            (file, _) => token_of(file.as_deref()),
+            (file, _) => load_token(file.as_deref()),
         }
     }
 }
 
 /// Returns the token of a file, or of `CARRACK_TOKEN`; empty if there is none.
-pub fn token_of(file: Option<&Path>) -> Result<String, UserError> {
+pub fn load_token(file: Option<&Path>) -> Result<String, UserError> {
     if let Some(path) = file {
         return check_token(&read_token(path)?, &format!("--token-file {}", path.display()));
     }
@@ -89,7 +89,7 @@ fn read_token(path: &Path) -> Result<String, UserError> {
     } else {
         read_secret(path)
     };
-    let content = content.map_err(|error| of_places(&error))?;
+    let content = content.map_err(|error| credentials_user_error(&error))?;
     Ok(String::from_utf8_lossy(&content).into_owned())
 }
 
@@ -110,7 +110,7 @@ fn check_token(text: &str, from: &str) -> Result<String, UserError> {
     Ok(token.to_owned())
 }
 
-fn of_places(error: &CredentialPathsError) -> UserError {
+fn credentials_user_error(error: &CredentialPathsError) -> UserError {
     UserError::explained(error, error.hint())
 }
 

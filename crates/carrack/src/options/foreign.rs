@@ -25,7 +25,7 @@ pub struct RefusedRsyncArgs {
 
 impl RefusedRsyncArgs {
     /// Returns true for an option that only `carrack sync` has.
-    pub fn is_of_sync(arg: &Arg) -> bool {
+    pub fn is_sync_option(arg: &Arg) -> bool {
         arg.get_id().as_str().starts_with(OF_SYNC)
     }
 
@@ -55,14 +55,14 @@ const COMMANDS: [(&str, &str, &str); 1] = [(
 )];
 
 /// Returns the error about a command that only other programs have.
-pub fn of_command(error: &clap::Error) -> Option<UserError> {
+pub fn foreign_command_error(error: &clap::Error) -> Option<UserError> {
     let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else { return None };
     let (_, message, hint) = COMMANDS.iter().find(|(known, ..)| known == name)?;
     Some(UserError::new(*message).hint(*hint))
 }
 
 /// Returns the options of `carrack sync` alone, hidden.
-fn of_sync() -> Vec<Arg> {
+fn hidden_sync_options() -> Vec<Arg> {
     let sync = SyncOptions::augment_args(Command::new("sync"));
     let mut args = Vec::new();
     for option in sync.get_arguments() {
@@ -82,7 +82,9 @@ impl Args for RefusedRsyncArgs {
     fn augment_args(command: Command) -> Command {
         let compress = Arg::new(COMPRESS).short('z').long(COMPRESS).action(ArgAction::SetTrue).hide(true);
         let progress = Arg::new(PROGRESS).long(PROGRESS).action(ArgAction::SetTrue).hide(true);
-        command.args([compress.overrides_with(COMPRESS), progress.overrides_with(PROGRESS)]).args(of_sync())
+        command
+            .args([compress.overrides_with(COMPRESS), progress.overrides_with(PROGRESS)])
+            .args(hidden_sync_options())
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -131,9 +133,9 @@ mod tests {
 
     #[test]
     fn a_move_is_a_copy_a_comparison_and_a_removal() {
-        let carrack = crate::options::config::command_with_open_flags();
+        let carrack = crate::options::config::command_with_valued_flags();
         let error = carrack.try_get_matches_from(["carrack", "mv", "a", "h:b"]).unwrap_err();
-        let line = of_command(&error).unwrap().line();
+        let line = foreign_command_error(&error).unwrap().line();
         assert!(
             ["carrack cp", "carrack verify", "carrack rm"].iter().all(|way| line.contains(way)),
             "{line}"

@@ -129,16 +129,16 @@ const SHORT_HELP: [(&str, &[&str]); 4] = [
 ];
 
 /// Returns the command line with its overview and its short helps.
-pub fn arrange(carrack: Command) -> Command {
+pub fn arrange_help(carrack: Command) -> Command {
     let overview = overview(&carrack);
     let carrack = carrack.override_help(overview);
     SHORT_HELP.iter().fold(carrack, |carrack, (name, shown)| {
-        carrack.mut_subcommand(name, |command| shorten(command, shown))
+        carrack.mut_subcommand(name, |command| shorten_help(command, shown))
     })
 }
 
 /// Leaves all options but the `shown` ones out of the command's short help.
-fn shorten(command: Command, shown: &[&str]) -> Command {
+fn shorten_help(command: Command, shown: &[&str]) -> Command {
     let more = format!("`carrack {} --help` lists all options.", command.get_name());
     command.after_help(more).mut_args(|arg| {
         let is_left_out = arg.get_long().is_some_and(|name| !shown.contains(&name));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     fn built() -> Command {
-        let mut carrack = config::command();
+        let mut carrack = config::carrack_command();
         carrack.build();
         carrack
     }
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn completions_offer_no_hidden_command_or_option() {
-        let carrack = config::command();
+        let carrack = config::carrack_command();
         for shell in [
             clap_complete::Shell::Bash,
             clap_complete::Shell::Zsh,

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use carrack_plan::forecast::LoadHistory;
 use carrack_sharing::health::{
     ExporterPreset, HistorySource, LoadMonitor, LoadMonitorError, LoadMonitorSettings,
-    PrometheusServerAddress, StorageHistory, TargetCapacity, UnknownStorageError, histories_of_csv,
-    percentile_99,
+    PrometheusServerAddress, StorageHistory, TargetCapacity, UnknownStorageError, percentile_99,
+    read_csv_histories,
 };
 use clap::{Args, ValueHint};
 use serde::Deserialize;
@@ -45,12 +45,12 @@ pub struct LoadSourceArgs {
 
     /// Most load that a target can bear: bytes per second, or a number in the unit of the CSV [default: its
     /// 99th percentile]
-    #[arg(long, value_name = "MOST", value_parser = most, help_heading = HEADING)]
+    #[arg(long, value_name = "MOST", value_parser = parse_capacity, help_heading = HEADING)]
     capacity: Option<f64>,
 }
 
 /// Parses a number above 0, or a size.
-fn most(text: &str) -> Result<f64, String> {
+fn parse_capacity(text: &str) -> Result<f64, String> {
     match text.trim().parse::<f64>() {
         Ok(number) if number.is_finite() && number > 0.0 => Ok(number),
         Ok(_) => Err("a number above 0 is needed".to_owned()),
@@ -63,14 +63,14 @@ impl LoadSourceArgs {
     ///
     /// # Errors
     /// If there are no measurements.
-    pub fn storage(&self, name: &str, now_s: i64) -> Result<(StorageHistory, LoadUnit), UserError> {
+    pub fn storage_history(&self, name: &str, now_s: i64) -> Result<(StorageHistory, LoadUnit), UserError> {
         if let Some(path) = &self.csv {
-            let histories = histories_of_csv(path, now_s).map_err(|error| trouble(&error))?;
-            return Ok((self.of_csv(name, &histories, now_s)?, LoadUnit::Unnamed));
+            let histories = read_csv_histories(path, now_s).map_err(|error| monitor_user_error(&error))?;
+            return Ok((self.csv_storage_history(name, &histories, now_s)?, LoadUnit::Unnamed));
         }
         let mut settings = match (&self.prometheus, self.preset, &self.config) {
             (Some(address), Some(preset), _) => LoadMonitorSettings::of_preset(address.clone(), preset),
-            (_, _, Some(path)) => configured(path)?,
+            (_, _, Some(path)) => read_monitor_settings(path)?,
             _ => {
                 let hint = "name --csv FILE, --prometheus URL with --preset NAME, or --config FILE; docs/forecast.md has more";
                 return Err(UserError::new(format!("nothing is known of the load of {name}")).hint(hint));
@@ -82,13 +82,14 @@ impl LoadSourceArgs {
         if settings.history == HistorySource::None {
             settings.history = HistorySource::Prometheus;
         }
-        let mut feed = LoadMonitor::new(settings, now_s).map_err(|error| trouble(&error))?;
-        feed.read_all(now_s).map_err(|error| trouble(&error))?;
-        let storage = feed.storage(name, now_s).map_err(|names| unknown(name, &names))?;
+        let mut feed = LoadMonitor::new(settings, now_s).map_err(|error| monitor_user_error(&error))?;
+        feed.read_all(now_s).map_err(|error| monitor_user_error(&error))?;
+        let storage =
+            feed.storage_history(name, now_s).map_err(|names| unknown_storage_error(name, &names))?;
         Ok((storage, LoadUnit::BytesPerSecond))
     }
 
-    fn of_csv(
+    fn csv_storage_history(
         &self,
         name: &str,
         histories: &BTreeMap<String, LoadHistory>,
@@ -98,27 +99,27 @@ impl LoadSourceArgs {
             let capacity = self.capacity.or_else(|| percentile_99(history).filter(|&most| most > 0.0));
             (target.as_str(), history, capacity)
         });
-        StorageHistory::gather(name, all, now_s).map_err(|names| unknown(name, &names))
+        StorageHistory::gather(name, all, now_s).map_err(|names| unknown_storage_error(name, &names))
     }
 }
 
-fn unknown(name: &str, names: &UnknownStorageError) -> UserError {
-    let trouble = UserError::new(format!("no load of {name} was measured")).tamed();
+fn unknown_storage_error(name: &str, names: &UnknownStorageError) -> UserError {
+    let trouble = UserError::new(format!("no load of {name} was measured")).escaped();
     match names.0.as_slice() {
         [] => trouble.hint("nothing was measured of any target: are queries or the file the right ones?"),
-        some => trouble.hint(format!("there are {}", some.join(", "))).tamed(),
+        some => trouble.hint(format!("there are {}", some.join(", "))).escaped(),
     }
 }
 
-fn trouble(error: &LoadMonitorError) -> UserError {
-    UserError::explained(error, error.hint()).tamed()
+fn monitor_user_error(error: &LoadMonitorError) -> UserError {
+    UserError::explained(error, error.hint()).escaped()
 }
 
-fn wrong(path: &Path, reason: &dyn std::fmt::Display) -> UserError {
-    UserError::new(format!("{}: {reason}", path.display())).tamed()
+fn file_error(path: &Path, reason: &dyn std::fmt::Display) -> UserError {
+    UserError::new(format!("{}: {reason}", path.display())).escaped()
 }
 
-fn configured(path: &Path) -> Result<LoadMonitorSettings, UserError> {
+fn read_monitor_settings(path: &Path) -> Result<LoadMonitorSettings, UserError> {
     #[derive(Deserialize)]
     struct LoadMonitorConfigFile {
         sharing: Option<SharingConfigSection>,
@@ -127,19 +128,19 @@ fn configured(path: &Path) -> Result<LoadMonitorSettings, UserError> {
     struct SharingConfigSection {
         health: Option<LoadMonitorSettings>,
     }
-    let file = File::open(path).map_err(|error| wrong(path, &error))?;
+    let file = File::open(path).map_err(|error| file_error(path, &error))?;
     let mut text = String::new();
     let length = file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text);
-    if length.map_err(|error| wrong(path, &error))? as u64 > CONFIG_BYTES_MAX {
-        return Err(wrong(path, &"too long for a configuration"));
+    if length.map_err(|error| file_error(path, &error))? as u64 > CONFIG_BYTES_MAX {
+        return Err(file_error(path, &"too long for a configuration"));
     }
     let config: LoadMonitorConfigFile = toml::from_str(&text).map_err(|error| {
         let (message, hint) = error.message().split_once("\nhint: ").unwrap_or((error.message(), ""));
-        UserError::explained(wrong(path, &message).message, Some(hint))
+        UserError::explained(file_error(path, &message).message, Some(hint))
     })?;
     let health = config.sharing.and_then(|sharing| sharing.health);
     health.ok_or_else(|| {
-        wrong(path, &"it has no section [sharing.health]").hint("docs/forecast.md has a sample")
+        file_error(path, &"it has no section [sharing.health]").hint("docs/forecast.md has a sample")
     })
 }
 
@@ -149,7 +150,7 @@ mod tests {
     use crate::options::tests::parse;
 
     fn storage(words: &[&str], name: &str) -> Result<(StorageHistory, LoadUnit), UserError> {
-        parse::<LoadSourceArgs>(words).unwrap().storage(name, 10_000)
+        parse::<LoadSourceArgs>(words).unwrap().storage_history(name, 10_000)
     }
 
     #[test]
@@ -187,6 +188,6 @@ mod tests {
         {
             assert!(parse::<LoadSourceArgs>(&words).is_err(), "{words:?}");
         }
-        assert_eq!((most("2GB"), most("0.5")), (Ok(2e9), Ok(0.5)));
+        assert_eq!((parse_capacity("2GB"), parse_capacity("0.5")), (Ok(2e9), Ok(0.5)));
     }
 }

@@ -4,8 +4,8 @@
 use carrack_plan::forecast::{ForecastTransferWindow, LoadForecast, TransferRateUnderLoad, best_window};
 use clap::Args;
 
-use crate::commands::forecast::too_old;
-use crate::lifetime::{self, now_s, parse_moment, show_moment};
+use crate::commands::forecast::measurements_too_old_error;
+use crate::lifetime::{self, format_moment, now_s, parse_moment};
 use crate::options::load::LoadSourceArgs;
 use crate::size;
 use crate::user_error::UserError;
@@ -88,18 +88,18 @@ impl StartTimeArgs {
         let now_s = now_s();
         match self.when {
             None => Ok(ScheduledTransferStart { not_before_ms: None, words: String::new() }),
-            Some(RequestedStartTime::At(at_s)) => self.at(at_s),
-            Some(RequestedStartTime::Best) => self.best(now_s),
+            Some(RequestedStartTime::At(at_s)) => self.start_at(at_s),
+            Some(RequestedStartTime::Best) => self.best_start(now_s),
         }
     }
 
     /// Returns the deadline by which the transfer claims its rate, in milliseconds since 1970; `None` if the
     /// deadline chose the start.
-    pub fn claim_ms(&self) -> Option<u64> {
+    pub fn rate_claim_deadline_ms(&self) -> Option<u64> {
         self.deadline.filter(|_| self.when != Some(RequestedStartTime::Best)).and_then(milliseconds)
     }
 
-    fn at(&self, at_s: i64) -> Result<ScheduledTransferStart, UserError> {
+    fn start_at(&self, at_s: i64) -> Result<ScheduledTransferStart, UserError> {
         let only_best = self.expect.is_some() || self.bytes.is_some() || self.storage.is_some();
         if only_best {
             return Err(UserError::new("the start is said, and so is what it is to be found by")
@@ -108,28 +108,31 @@ impl StartTimeArgs {
         Ok(ScheduledTransferStart { not_before_ms: milliseconds(at_s), words: String::new() })
     }
 
-    fn best(&self, now_s: i64) -> Result<ScheduledTransferStart, UserError> {
+    fn best_start(&self, now_s: i64) -> Result<ScheduledTransferStart, UserError> {
         let deadline_s = self.deadline(now_s)?;
-        let (bytes, idle_rate) = self.work()?;
+        let (bytes, idle_rate) = self.bytes_and_rate()?;
         let name = self.storage.as_deref().ok_or_else(|| {
             UserError::new("nothing says whose load counts")
                 .hint("name the target or file system: --storage lfs01")
         })?;
-        let (storage, _) = self.load.storage(name, now_s)?;
+        let (storage, _) = self.load.storage_history(name, now_s)?;
         let capacity = storage.capacity.ok_or_else(|| {
             UserError::new(format!("what {name} can bear is not known"))
                 .hint("a day of measurements tells, or --capacity")
-                .tamed()
+                .escaped()
         })?;
-        let forecast = storage.history.forecast(now_s, deadline_s - now_s).ok_or_else(|| too_old(name))?;
+        let forecast = storage
+            .history
+            .forecast(now_s, deadline_s - now_s)
+            .ok_or_else(|| measurements_too_old_error(name))?;
         if forecast.backtests.is_empty() {
             let message = format!("there are too few measurements of {name} for a forecast");
-            return Err(UserError::new(message).hint("a day is the least; or say when: --when 6h").tamed());
+            return Err(UserError::new(message).hint("a day is the least; or say when: --when 6h").escaped());
         }
         let model = TransferRateUnderLoad::new(idle_rate, capacity);
         let model = model.ok_or_else(|| UserError::new("a transfer at this rate would never end"))?;
         let window = best_window(&forecast, bytes, &model, now_s, deadline_s);
-        Ok(chosen(&window, &forecast, now_s, deadline_s))
+        Ok(scheduled_start(&window, &forecast, now_s, deadline_s))
     }
 
     fn deadline(&self, now_s: i64) -> Result<i64, UserError> {
@@ -148,7 +151,7 @@ impl StartTimeArgs {
 
     /// Returns the bytes and the bytes per second on idle storage; if only the time is given, its seconds at
     /// a rate of 1.
-    fn work(&self) -> Result<(u64, f64), UserError> {
+    fn bytes_and_rate(&self) -> Result<(u64, f64), UserError> {
         match (self.expect, self.bytes, self.rate) {
             (Some(time), ..) => Ok((time.as_secs(), 1.0)),
             (None, Some(bytes), Some(rate)) => Ok((bytes, rate as f64)),
@@ -158,25 +161,25 @@ impl StartTimeArgs {
     }
 }
 
-fn chosen(
+fn scheduled_start(
     window: &ForecastTransferWindow,
     forecast: &LoadForecast,
     now_s: i64,
     deadline_s: i64,
 ) -> ScheduledTransferStart {
     let now = window.start_s <= now_s;
-    let end = show_moment(window.end_s);
+    let end = format_moment(window.end_s);
     let by = forecast.far.name();
     let words = match (window.is_late, now) {
         (true, _) => format!(
             "it will miss its deadline, {}, and is expected to end {end}: it starts at once",
-            show_moment(deadline_s)
+            format_moment(deadline_s)
         ),
         (false, true) => format!("it starts at once, and is expected to end {end} (by {by})"),
         (false, false) => format!(
             "it starts {}, and is expected to end {end}; started now it would end {} (by {by})",
-            show_moment(window.start_s),
-            show_moment(window.end_if_now_s)
+            format_moment(window.start_s),
+            format_moment(window.end_if_now_s)
         ),
     };
     ScheduledTransferStart { not_before_ms: if now { None } else { milliseconds(window.start_s) }, words }
@@ -270,7 +273,11 @@ mod tests {
             (&["--when", "best"], None),
         ] {
             let words = [&["--deadline", "@1795399200"], words].concat();
-            assert_eq!(parse::<StartTimeArgs>(&words).unwrap().claim_ms(), claim_ms, "{words:?}");
+            assert_eq!(
+                parse::<StartTimeArgs>(&words).unwrap().rate_claim_deadline_ms(),
+                claim_ms,
+                "{words:?}"
+            );
         }
     }
 }

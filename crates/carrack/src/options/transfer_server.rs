@@ -13,7 +13,7 @@ use carrack_service::queue::name_of_user;
 use carrack_trust::{CredentialPaths, client_config};
 use clap::{Args, ValueHint};
 
-use super::daemon_connection::token_of;
+use super::daemon_connection::load_token;
 use crate::options::nats::NatsArgs;
 use crate::user_error::UserError;
 
@@ -48,7 +48,7 @@ pub struct ServerConnectionArgs {
 impl ServerConnectionArgs {
     /// Returns the way in which transfers that are submitted there run: any server is assumed to be the queue
     /// of one machine.
-    pub fn way(&self) -> SubmissionExecutorKind {
+    pub fn executor_kind(&self) -> SubmissionExecutorKind {
         if self.nats.is_given() && self.server.is_none() {
             SubmissionExecutorKind::Fleet
         } else {
@@ -58,11 +58,11 @@ impl ServerConnectionArgs {
 
     /// Returns true if the default daemon may be running on this machine.
     pub fn machine_has_queue(&self) -> bool {
-        matches!(of_this_machine(), ServerAddress::Unix(path) if path.exists())
+        matches!(local_server_address(), ServerAddress::Unix(path) if path.exists())
     }
 
     /// Returns true if the options name a server or a fleet.
-    pub fn is_named(&self) -> bool {
+    pub fn is_server_given(&self) -> bool {
         self.server.is_some() || self.nats.is_given()
     }
 }
@@ -82,24 +82,24 @@ impl TransferServerConnection {
         &self,
         answer: impl Future<Output = Result<T, TransferOperationError>>,
     ) -> Result<T, UserError> {
-        self.runtime.block_on(answer).map_err(|error| trouble(&error))
+        self.runtime.block_on(answer).map_err(|error| operation_user_error(&error))
     }
 }
 
 /// Connects to the register that the options name. Sends no request yet.
-pub fn control(args: &ServerConnectionArgs) -> Result<TransferServerConnection, UserError> {
+pub fn connect_to_register(args: &ServerConnectionArgs) -> Result<TransferServerConnection, UserError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| UserError::new(format!("preparing the connection: {error}")))?;
     if args.nats.is_given() && args.server.is_none() {
-        return fleet(&args.nats, runtime);
+        return connect_to_fleet(&args.nats, runtime);
     }
-    let server = args.server.clone().unwrap_or_else(of_this_machine);
+    let server = args.server.clone().unwrap_or_else(local_server_address);
     let is_tls = matches!(server, ServerAddress::Tcp { is_tls: true, .. });
     let token = match server {
         ServerAddress::Unix(_) => String::new(),
-        ServerAddress::Tcp { .. } => token_of(args.token_file.as_deref())?,
+        ServerAddress::Tcp { .. } => load_token(args.token_file.as_deref())?,
     };
-    let tls = if is_tls { Some(args.trust()?) } else { None };
+    let tls = if is_tls { Some(args.tls_client_config()?) } else { None };
     Ok(TransferServerConnection {
         control: Arc::new(ApiClient::new(server, token, tls)),
         user: String::new(),
@@ -108,7 +108,10 @@ pub fn control(args: &ServerConnectionArgs) -> Result<TransferServerConnection, 
 }
 
 /// Connects to the fleet's NATS; no server in between authenticates the user.
-fn fleet(args: &NatsArgs, runtime: tokio::runtime::Runtime) -> Result<TransferServerConnection, UserError> {
+fn connect_to_fleet(
+    args: &NatsArgs,
+    runtime: tokio::runtime::Runtime,
+) -> Result<TransferServerConnection, UserError> {
     let options = args.options("user")?;
     let connected = runtime.block_on(async { FleetUserClient::new(NatsBus::connect(&options).await?).await });
     let connected = connected.map_err(|error| UserError::explained(&error, error.hint()))?;
@@ -117,7 +120,7 @@ fn fleet(args: &NatsArgs, runtime: tokio::runtime::Runtime) -> Result<TransferSe
 }
 
 impl ServerConnectionArgs {
-    fn trust(&self) -> Result<Arc<rustls::ClientConfig>, UserError> {
+    fn tls_client_config(&self) -> Result<Arc<rustls::ClientConfig>, UserError> {
         let places = CredentialPaths::of_process();
         let ca = self.ca.clone().or_else(|| places.ca.clone());
         let trust = CredentialPaths { ca, ..places }
@@ -130,13 +133,13 @@ impl ServerConnectionArgs {
 }
 
 /// Returns the user's own daemon, if there is one, else the machine's.
-fn of_this_machine() -> ServerAddress {
+fn local_server_address() -> ServerAddress {
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(|place| Path::new(&place).join("carrack/queue.sock"));
     ServerAddress::Unix(own.filter(|path| path.exists()).unwrap_or_else(|| DEFAULT_SOCKET.into()))
 }
 
 /// Returns the message for a failed request. Text from a server may contain anything and is escaped.
-pub fn trouble(error: &TransferOperationError) -> UserError {
+pub fn operation_user_error(error: &TransferOperationError) -> UserError {
     let trouble = UserError::new(error.to_string());
     match error {
         TransferOperationError::Unknown(_) => trouble.hint("`carrack transfers` lists those that are known"),
@@ -146,5 +149,5 @@ pub fn trouble(error: &TransferOperationError) -> UserError {
             "`carrack serve` with a [queue] has to run, or, with --nats, a fleet's servers and a manager; --server or CARRACK_SERVER names another place",
         ),
     }
-    .tamed()
+    .escaped()
 }

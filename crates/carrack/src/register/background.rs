@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, setsid};
 
-use super::copies::{CopyStore, LocalCopyRecord, nowhere};
+use super::copies::{CopyStore, LocalCopyRecord, no_register_error};
 use super::process::RecordedProcessLiveness;
 use crate::exit::ExitStatus;
 use crate::user_error::UserError;
@@ -30,17 +30,20 @@ const SHOWN_MOST: usize = 16 << 10;
 
 /// Starts the same command in the background, and waits until it has met the other end, or has ended.
 pub fn launch(id: &str) -> Result<ExitStatus, UserError> {
-    let copies = CopyStore::of_user().ok_or_else(nowhere)?;
-    if copies.find(id)?.is_some_and(|copy| copy.runs() && copy.life() == RecordedProcessLiveness::Running) {
+    let copies = CopyStore::of_user().ok_or_else(no_register_error)?;
+    if copies
+        .find(id)?
+        .is_some_and(|copy| copy.is_running() && copy.process_liveness() == RecordedProcessLiveness::Running)
+    {
         let trouble = UserError::new(format!("this copy runs already: {id}"));
         return Err(trouble.hint(format!("`carrack status {id}` shows it, `carrack cancel {id}` ends it")));
     }
-    let child = spawn(&copies, id).map_err(|error| failed(&error))?;
-    let ended = await_begin(&copies, id, child).map_err(|error| failed(&error))?;
-    writeln!(io::stdout(), "{id}").map_err(|error| failed(&error))?;
+    let child = spawn(&copies, id).map_err(|error| background_error(&error))?;
+    let ended = await_session_start(&copies, id, child).map_err(|error| background_error(&error))?;
+    writeln!(io::stdout(), "{id}").map_err(|error| background_error(&error))?;
     match ended {
         Some(exit) => {
-            show_log(&copies.log(id));
+            show_log(&copies.log_path(id));
             Ok(exit)
         }
         None => {
@@ -55,27 +58,28 @@ pub fn launch(id: &str) -> Result<ExitStatus, UserError> {
 fn spawn(copies: &CopyStore, id: &str) -> io::Result<Child> {
     copies.make_directory()?;
     // The log of an earlier run is overwritten.
-    let log = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(copies.log(id))?;
+    let log =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(copies.log_path(id))?;
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     Command::new(std::env::current_exe()?)
-        .args(inside(&words))
+        .args(with_background_marker(&words))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)
         .spawn()
 }
 
-fn failed(error: &io::Error) -> UserError {
+fn background_error(error: &io::Error) -> UserError {
     UserError::new(format!("--background: {error}"))
 }
 
 /// Returns the exit code, if the process ends before both ends have met.
-fn await_begin(copies: &CopyStore, id: &str, mut child: Child) -> io::Result<Option<ExitStatus>> {
+fn await_session_start(copies: &CopyStore, id: &str, mut child: Child) -> io::Result<Option<ExitStatus>> {
     let until = Instant::now() + BEGINS_WITHIN;
     while Instant::now() < until {
         if let Some(status) = child.try_wait()? {
             let code = status.code().and_then(|code| u8::try_from(code).ok());
-            return Ok(Some(code.and_then(ExitStatus::of_code).unwrap_or(ExitStatus::Nothing)));
+            return Ok(Some(code.and_then(ExitStatus::from_code).unwrap_or(ExitStatus::Nothing)));
         }
         if let Ok(Some(copy)) = copies.find(id)
             && copy.pid() == child.id()
@@ -89,7 +93,7 @@ fn await_begin(copies: &CopyStore, id: &str, mut child: Child) -> io::Result<Opt
 }
 
 /// Inserts the option that marks the background process: before `--`, after which there are only paths.
-fn inside(words: &[OsString]) -> Vec<OsString> {
+fn with_background_marker(words: &[OsString]) -> Vec<OsString> {
     let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
     let (options, paths) = words.split_at(end);
     [options, &[INSIDE.into()], paths].concat()
@@ -108,30 +112,30 @@ pub fn leave_terminal() {
     let _ = setsid();
 }
 
-fn gone(id: &str) -> UserError {
+fn unknown_copy_error(id: &str) -> UserError {
     UserError::new(format!("nothing is known of the copy {id} any more"))
 }
 
 /// Waits until a copy is over, prints its log if it ran in the background, and returns its exit code.
 pub fn wait(copy: &LocalCopyRecord) -> Result<ExitStatus, UserError> {
     let id = &copy.id;
-    let copies = CopyStore::of_user().ok_or_else(|| gone(id))?;
-    if copy.exit().is_none() && copy.life() == RecordedProcessLiveness::Elsewhere {
+    let copies = CopyStore::of_user().ok_or_else(|| unknown_copy_error(id))?;
+    if copy.exit_status().is_none() && copy.process_liveness() == RecordedProcessLiveness::Elsewhere {
         let trouble = UserError::new(format!(
             "the copy {id} was begun on {}: whether it runs is not seen here",
             copy.host()
         ));
         return Err(trouble.hint("wait for it there"));
     }
-    while copies.again(copy).map_err(|_| gone(id))?.runs() {
+    while copies.reload(copy).map_err(|_| unknown_copy_error(id))?.is_running() {
         thread::sleep(LOOK_EVERY);
     }
     // The process may have written its last state just before it ended.
-    let copy = copies.again(copy).map_err(|_| gone(id))?;
+    let copy = copies.reload(copy).map_err(|_| unknown_copy_error(id))?;
     if copy.standing.in_background {
-        show_log(&copies.log(id));
+        show_log(&copies.log_path(id));
     }
-    copy.exit().ok_or_else(|| {
+    copy.exit_status().ok_or_else(|| {
         UserError::new(format!("the copy {id} was killed")).hint(format!("`carrack resume {id}` goes on"))
     })
 }
@@ -140,8 +144,8 @@ pub fn wait(copy: &LocalCopyRecord) -> Result<ExitStatus, UserError> {
 pub fn cancel(copy: &LocalCopyRecord) -> Result<(), UserError> {
     let id = &copy.id;
     let pid = i32::try_from(copy.pid()).ok().and_then(Pid::from_raw);
-    match (copy.life(), pid) {
-        (RecordedProcessLiveness::Running, Some(pid)) if copy.runs() => kill_process(pid, Signal::TERM)
+    match (copy.process_liveness(), pid) {
+        (RecordedProcessLiveness::Running, Some(pid)) if copy.is_running() => kill_process(pid, Signal::TERM)
             .map_err(|errno| UserError::new(format!("ending the copy {id}: {errno}"))),
         (RecordedProcessLiveness::Elsewhere, _) => {
             let trouble = UserError::new(format!("the copy {id} runs on {}", copy.host()));
@@ -161,9 +165,12 @@ mod tests {
 
     #[test]
     fn the_word_for_the_background_stands_before_the_paths() {
-        assert_eq!(inside(&words("cp --background a b")), words("cp --background a b --in-background"));
         assert_eq!(
-            inside(&words("cp --background -- a --")),
+            with_background_marker(&words("cp --background a b")),
+            words("cp --background a b --in-background")
+        );
+        assert_eq!(
+            with_background_marker(&words("cp --background -- a --")),
             words("cp --background --in-background -- a --")
         );
     }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::process::{ProcessIdentity, RecordedProcessLiveness};
 use crate::exit::ExitStatus;
-use crate::lifetime::{now_s, show_moment};
+use crate::lifetime::{format_moment, now_s};
 use crate::register::state_directory;
 use crate::size;
 use crate::user_error::UserError;
@@ -137,8 +137,8 @@ impl ArgumentText {
 
 impl LocalCopyRecord {
     /// Returns the state of its process.
-    pub fn life(&self) -> RecordedProcessLiveness {
-        self.process.life()
+    pub fn process_liveness(&self) -> RecordedProcessLiveness {
+        self.process.liveness()
     }
 
     /// Returns the host on which it was begun.
@@ -151,13 +151,13 @@ impl LocalCopyRecord {
         self.process.pid
     }
 
-    fn is_own(&self) -> bool {
+    fn is_of_this_process(&self) -> bool {
         self.process.pid == std::process::id()
     }
 
     /// Returns true if it runs.
-    pub fn runs(&self) -> bool {
-        self.standing.exit.is_none() && self.process.life() != RecordedProcessLiveness::Ended
+    pub fn is_running(&self) -> bool {
+        self.standing.exit.is_none() && self.process.liveness() != RecordedProcessLiveness::Ended
     }
 
     /// Returns true if it ended with everything done.
@@ -166,15 +166,15 @@ impl LocalCopyRecord {
     }
 
     /// Returns its exit code, if it has ended.
-    pub fn exit(&self) -> Option<ExitStatus> {
-        self.standing.exit.map(|code| ExitStatus::of_code(code).unwrap_or(ExitStatus::Nothing))
+    pub fn exit_status(&self) -> Option<ExitStatus> {
+        self.standing.exit.map(|code| ExitStatus::from_code(code).unwrap_or(ExitStatus::Nothing))
     }
 
     /// Returns its state in a word or two.
     pub fn state(&self) -> &'static str {
-        match self.exit() {
-            None if self.life() == RecordedProcessLiveness::Elsewhere => "elsewhere",
-            None if !self.runs() => "killed",
+        match self.exit_status() {
+            None if self.process_liveness() == RecordedProcessLiveness::Elsewhere => "elsewhere",
+            None if !self.is_running() => "killed",
             None if self.standing.has_begun => "running",
             None => "starting",
             Some(ExitStatus::Complete) => "done",
@@ -186,7 +186,7 @@ impl LocalCopyRecord {
     }
 
     /// Returns the copy for JSON.
-    pub fn shown(&self) -> CopyRow<'_> {
+    pub fn to_row(&self) -> CopyRow<'_> {
         CopyRow { state: self.state(), copy: self }
     }
 
@@ -200,17 +200,17 @@ impl LocalCopyRecord {
         let standing = &self.standing;
         let so_far = if standing.scan_done { "" } else { " found so far" };
         writeln!(out, "{}  {}", self.id, self.state())?;
-        let (done, found) = (size::show(standing.bytes_done), size::show(standing.bytes_found));
+        let (done, found) = (size::format_size(standing.bytes_done), size::format_size(standing.bytes_found));
         let facts = [
             ("from", standing.sources.join(" ")),
             ("to", standing.destination.clone()),
             ("label", standing.label.clone()),
             ("process", format!("{} on {}", self.process.pid, self.process.host)),
-            ("started", show_moment(i64::try_from(self.started).unwrap_or(i64::MAX))),
-            (if self.runs() { "seen" } else { "ended" }, show_moment(standing.updated)),
+            ("started", format_moment(i64::try_from(self.started).unwrap_or(i64::MAX))),
+            (if self.is_running() { "seen" } else { "ended" }, format_moment(standing.updated)),
             ("entries", format!("{} of {}{so_far}", standing.entries_done, standing.entries_found)),
             ("bytes", format!("{done} of {found}{so_far}")),
-            ("rate", if self.runs() { rate_if_any(standing.bytes_per_s) } else { String::new() }),
+            ("rate", if self.is_running() { rate_if_any(standing.bytes_per_s) } else { String::new() }),
             (
                 "failed",
                 Some(standing.entries_failed).filter(|&n| n > 0).map_or(String::new(), |n| n.to_string()),
@@ -231,7 +231,7 @@ pub struct CopyStore {
 impl CopyStore {
     /// Returns the register of this process's user; `None` without a home directory.
     pub fn of_user() -> Option<CopyStore> {
-        Some(CopyStore { directory: state_directory::directory("transfers")? })
+        Some(CopyStore { directory: state_directory::user_state_directory("transfers")? })
     }
 
     fn path(&self, id: &str) -> PathBuf {
@@ -239,7 +239,7 @@ impl CopyStore {
     }
 
     /// Returns the path of a copy's log.
-    pub fn log(&self, id: &str) -> PathBuf {
+    pub fn log_path(&self, id: &str) -> PathBuf {
         self.directory.join(format!("{id}.log"))
     }
 
@@ -258,7 +258,9 @@ impl CopyStore {
         let id = id.to_string();
         let known = self.read(&self.path(&id)).ok();
         if known.as_ref().is_some_and(|known| {
-            known.runs() && !known.is_own() && known.life() == RecordedProcessLiveness::Running
+            known.is_running()
+                && !known.is_of_this_process()
+                && known.process_liveness() == RecordedProcessLiveness::Running
         }) {
             return Ok(None);
         }
@@ -268,7 +270,8 @@ impl CopyStore {
             arguments: arguments.iter().map(|word| ArgumentText::of(word)).collect(),
             directory: ArgumentText::of(std::env::current_dir()?.as_os_str()),
             started: now_s().unsigned_abs(),
-            process: ProcessIdentity::own().ok_or_else(|| io::Error::other("/proc tells nothing"))?,
+            process: ProcessIdentity::of_this_process()
+                .ok_or_else(|| io::Error::other("/proc tells nothing"))?,
             standing: CopyProgressRecord { updated: now_s(), ..standing },
         };
         self.write(&copy)?;
@@ -329,14 +332,14 @@ impl CopyStore {
     }
 
     /// Reads the latest state of a copy.
-    pub fn again(&self, copy: &LocalCopyRecord) -> io::Result<LocalCopyRecord> {
+    pub fn reload(&self, copy: &LocalCopyRecord) -> io::Result<LocalCopyRecord> {
         self.read(&self.path(&copy.id))
     }
 
     /// Removes a copy from the register.
     pub fn forget(&self, copy: &LocalCopyRecord) -> io::Result<()> {
         // There may be no log.
-        let _ = fs::remove_file(self.log(&copy.id));
+        let _ = fs::remove_file(self.log_path(&copy.id));
         fs::remove_file(self.path(&copy.id))
     }
 
@@ -398,12 +401,12 @@ impl NotedCopy {
     }
 
     /// Returns the path of its log.
-    pub fn log(&self) -> PathBuf {
-        self.copies.log(&self.copy.id)
+    pub fn log_path(&self) -> PathBuf {
+        self.copies.log_path(&self.copy.id)
     }
 
     /// Returns its state, to be changed; see [`write`](Self::write).
-    pub(super) fn standing_mut(&mut self) -> &mut CopyProgressRecord {
+    pub(super) fn progress_mut(&mut self) -> &mut CopyProgressRecord {
         &mut self.copy.standing
     }
 
@@ -421,7 +424,7 @@ impl NotedCopy {
 }
 
 /// Returns the error that the register has no directory.
-pub fn nowhere() -> UserError {
+pub fn no_register_error() -> UserError {
     UserError::new("there is no place where copies could be remembered").hint("set HOME or XDG_STATE_HOME")
 }
 
@@ -448,7 +451,7 @@ mod tests {
         assert_eq!(listed[0].arguments[2].get(), Some(strange));
         assert_eq!(listed[0].directory.get(), Some(std::env::current_dir().unwrap().into()));
         assert_eq!(
-            (listed[0].life(), listed[0].pid()),
+            (listed[0].process_liveness(), listed[0].pid()),
             (RecordedProcessLiveness::Running, std::process::id())
         );
         noted.forget();

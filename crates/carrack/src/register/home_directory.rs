@@ -14,12 +14,12 @@ use rustix::process::geteuid;
 ///
 /// # Errors
 /// The reason why there is none, as a text.
-pub fn directory() -> Result<PathBuf, String> {
+pub fn user_home() -> Result<PathBuf, String> {
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-    own(home.ok_or("HOME is not set to an absolute path")?)
+    checked_own_directory(home.ok_or("HOME is not set to an absolute path")?)
 }
 
-fn own(home: PathBuf) -> Result<PathBuf, String> {
+fn checked_own_directory(home: PathBuf) -> Result<PathBuf, String> {
     let shown = home.display();
     if home.parent().is_none() {
         return Err("HOME is the root directory".to_owned());
@@ -41,7 +41,7 @@ pub fn xdg(variable: &str, below: impl AsRef<Path>) -> Option<PathBuf> {
     match named {
         // The directory itself may be created, but not its parent.
         Some(named) => Some(named).filter(|named| named.parent().is_some_and(Path::is_dir)),
-        None => Some(directory().ok()?.join(below)),
+        None => Some(user_home().ok()?.join(below)),
     }
 }
 
@@ -52,19 +52,19 @@ mod tests {
     #[test]
     fn a_home_is_a_directory_of_ones_own() {
         let home = tempfile::tempdir().unwrap();
-        assert_eq!(own(home.path().to_owned()), Ok(home.path().to_owned()));
+        assert_eq!(checked_own_directory(home.path().to_owned()), Ok(home.path().to_owned()));
         fs::write(home.path().join("file"), "").unwrap();
         for (path, words) in [
             (home.path().join("none"), "No such file"),
             (home.path().join("file"), "no directory"),
             ("/".into(), "the root directory"),
         ] {
-            let refused = own(path).unwrap_err();
+            let refused = checked_own_directory(path).unwrap_err();
             assert!(refused.contains(words), "{refused}");
         }
         if geteuid().is_root() {
             std::os::unix::fs::chown(home.path(), Some(4242), None).unwrap();
-            assert!(own(home.path().to_owned()).unwrap_err().ends_with("another user"));
+            assert!(checked_own_directory(home.path().to_owned()).unwrap_err().ends_with("another user"));
         }
     }
 }

@@ -13,5 +13,5 @@ mod status_recorder;
 pub mod transfer_id;
 pub mod tuner_store;
 
-pub use copies::{CopyProgressRecord, CopyStore, LocalCopyRecord, NotedCopy, nowhere};
+pub use copies::{CopyProgressRecord, CopyStore, LocalCopyRecord, NotedCopy, no_register_error};
 pub use status_recorder::{CopyLogFile, CopyStatusRecorder};

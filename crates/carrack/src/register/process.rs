@@ -19,13 +19,13 @@ pub struct ProcessIdentity {
 
 impl ProcessIdentity {
     /// Returns this process.
-    pub fn own() -> Option<ProcessIdentity> {
-        ProcessIdentity::numbered(std::process::id())
+    pub fn of_this_process() -> Option<ProcessIdentity> {
+        ProcessIdentity::of_pid(std::process::id())
     }
 
     /// Returns the state of the process.
-    pub fn life(&self) -> RecordedProcessLiveness {
-        match ProcessIdentity::numbered(self.pid) {
+    pub fn liveness(&self) -> RecordedProcessLiveness {
+        match ProcessIdentity::of_pid(self.pid) {
             Some(now) if now == *self => RecordedProcessLiveness::Running,
             _ if self.host != rustix::system::uname().nodename().to_string_lossy() => {
                 RecordedProcessLiveness::Elsewhere
@@ -35,7 +35,7 @@ impl ProcessIdentity {
     }
 
     /// Returns the process that has this ID now.
-    fn numbered(pid: u32) -> Option<ProcessIdentity> {
+    fn of_pid(pid: u32) -> Option<ProcessIdentity> {
         let host = rustix::system::uname().nodename().to_str().ok()?.to_owned();
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -65,19 +65,19 @@ mod tests {
 
     #[test]
     fn lives_are_told_apart() {
-        let own = ProcessIdentity::own().unwrap();
-        assert_eq!(own.life(), RecordedProcessLiveness::Running);
+        let own = ProcessIdentity::of_this_process().unwrap();
+        assert_eq!(own.liveness(), RecordedProcessLiveness::Running);
         // Another process has the number by now.
         assert_eq!(
-            ProcessIdentity { ticks: own.ticks + 1, ..own.clone() }.life(),
+            ProcessIdentity { ticks: own.ticks + 1, ..own.clone() }.liveness(),
             RecordedProcessLiveness::Ended
         );
         assert_eq!(
-            ProcessIdentity { boot: "before".into(), ..own.clone() }.life(),
+            ProcessIdentity { boot: "before".into(), ..own.clone() }.liveness(),
             RecordedProcessLiveness::Ended
         );
         assert_eq!(
-            ProcessIdentity { host: "elsewhere".into(), ..own }.life(),
+            ProcessIdentity { host: "elsewhere".into(), ..own }.liveness(),
             RecordedProcessLiveness::Elsewhere
         );
     }

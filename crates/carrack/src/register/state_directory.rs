@@ -12,7 +12,7 @@ use crate::register::home_directory;
 
 /// Returns the directory of one kind of state of this process's user; `None` if the user has no home
 /// directory.
-pub fn directory(kind: &str) -> Option<PathBuf> {
+pub fn user_state_directory(kind: &str) -> Option<PathBuf> {
     Some(home_directory::xdg("XDG_STATE_HOME", ".local/state")?.join("carrack").join(kind))
 }
 

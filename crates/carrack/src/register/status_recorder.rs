@@ -32,16 +32,16 @@ impl CopyStatusRecorder {
         CopyStatusRecorder { noted, written: (Instant::now(), 0), is_needed }
     }
 
-    fn noted(&self) -> MutexGuard<'_, NotedCopy> {
+    fn lock_copy(&self) -> MutexGuard<'_, NotedCopy> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write(&self) -> io::Result<()> {
-        let written = self.noted().write();
+        let written = self.lock_copy().write();
         if self.is_needed { written } else { Ok(()) }
     }
 
-    fn note(&mut self, progress: &TransferProgress) -> io::Result<()> {
+    fn record_progress(&mut self, progress: &TransferProgress) -> io::Result<()> {
         let (at, bytes) = self.written;
         if at.elapsed() < WRITE_EVERY {
             return Ok(());
@@ -49,8 +49,8 @@ impl CopyStatusRecorder {
         let moved = progress.bytes_done.saturating_sub(bytes);
         let rate = moved as f64 / at.elapsed().as_secs_f64();
         self.written = (Instant::now(), progress.bytes_done);
-        let mut noted = self.noted();
-        let standing = noted.standing_mut();
+        let mut noted = self.lock_copy();
+        let standing = noted.progress_mut();
         standing.entries_found = progress.entries_found;
         standing.bytes_found = progress.bytes_found;
         standing.scan_done = progress.scan_done;
@@ -64,26 +64,27 @@ impl CopyStatusRecorder {
 }
 
 impl TransferEventPresenter for CopyStatusRecorder {
-    fn event(&mut self, event: &TransferEvent, _elapsed: Duration) -> io::Result<()> {
+    fn show_event(&mut self, event: &TransferEvent, _elapsed: Duration) -> io::Result<()> {
         match event {
             TransferEvent::Placed(arrival) => {
-                self.noted().standing_mut().makes_destination |= arrival.nesting == RepeatEffect::NextTime;
+                self.lock_copy().progress_mut().makes_destination |=
+                    arrival.nesting == RepeatEffect::NextTime;
                 self.write()
             }
             TransferEvent::Connected { .. } => {
-                self.noted().standing_mut().has_begun = true;
+                self.lock_copy().progress_mut().has_begun = true;
                 // The process that started the copy waits for this state.
                 if self.is_needed { self.write() } else { Ok(()) }
             }
-            TransferEvent::Progress(progress) => self.note(progress),
+            TransferEvent::Progress(progress) => self.record_progress(progress),
             _ => Ok(()),
         }
     }
 
-    fn end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
+    fn show_end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
         let summary = &ending.summary;
-        let mut noted = self.noted();
-        let standing = noted.standing_mut();
+        let mut noted = self.lock_copy();
+        let standing = noted.progress_mut();
         standing.exit = Some(ending.exit.code());
         // Entries of earlier sessions are done, too.
         standing.entries_done = standing.entries_done.max(summary.entries_done() + summary.entries_kept);
@@ -98,7 +99,7 @@ impl TransferEventPresenter for CopyStatusRecorder {
         self.write()
     }
 
-    fn lost(&self, error: &io::Error) -> UserError {
+    fn write_error(&self, error: &io::Error) -> UserError {
         UserError::new(format!("how the copy stands can't be noted: {error}"))
     }
 }

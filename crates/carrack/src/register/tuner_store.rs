@@ -69,12 +69,12 @@ pub struct TunerStore {
 impl TunerStore {
     /// Returns the store of this process's user; `None` without a home directory.
     pub fn of_user() -> Option<TunerStore> {
-        Some(TunerStore { directory: state_directory::directory("tuner")? })
+        Some(TunerStore { directory: state_directory::user_state_directory("tuner")? })
     }
 
     /// Returns a store in a directory, which need not exist.
     #[cfg(test)]
-    pub fn at(directory: PathBuf) -> TunerStore {
+    pub fn in_directory(directory: PathBuf) -> TunerStore {
         TunerStore { directory }
     }
 
@@ -85,7 +85,7 @@ impl TunerStore {
     }
 
     /// Returns the last record of this workload, if it is fresh.
-    pub fn recall(&self, workload: &TunerWorkload, now_s: i64) -> Option<SessionTuningResult> {
+    pub fn load_fresh(&self, workload: &TunerWorkload, now_s: i64) -> Option<SessionTuningResult> {
         let known = self.read(&self.path(workload))?;
         known.is_fresh(now_s).then_some(known.record)
     }
@@ -94,7 +94,7 @@ impl TunerStore {
     ///
     /// # Errors
     /// If it can't be written.
-    pub fn keep(&self, known: &TunerWorkloadRecord) -> io::Result<()> {
+    pub fn save(&self, known: &TunerWorkloadRecord) -> io::Result<()> {
         let content = serde_json::to_vec_pretty(known)?;
         if content.len() as u64 > FILE_BYTES_MAX {
             return Err(ErrorKind::FileTooLarge.into());
@@ -132,7 +132,7 @@ impl TunerStore {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries?,
         };
-        Ok(entries.flatten().map(|entry| entry.path()).filter(|path| is_own(path)).collect())
+        Ok(entries.flatten().map(|entry| entry.path()).filter(|path| is_store_file(path)).collect())
     }
 
     fn read(&self, path: &Path) -> Option<TunerWorkloadRecord> {
@@ -156,7 +156,7 @@ impl TunerStore {
 }
 
 /// Returns true for records, and for temporary files of processes that were killed.
-fn is_own(path: &Path) -> bool {
+fn is_store_file(path: &Path) -> bool {
     let is_hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
     is_hidden || path.extension() == Some("json".as_ref())
 }
@@ -192,12 +192,12 @@ impl SitesTunerMemory {
 
 impl TunerMemory for SitesTunerMemory {
     fn recall(&self, size: MeanSizeClass) -> Option<SessionTuningResult> {
-        self.store.recall(&self.workload(size), now_s())
+        self.store.load_fresh(&self.workload(size), now_s())
     }
 
     fn keep(&self, size: MeanSizeClass, record: &SessionTuningResult) {
         // A transfer works without it.
-        let _ = self.store.keep(&TunerWorkloadRecord::new(self.workload(size), record.clone()));
+        let _ = self.store.save(&TunerWorkloadRecord::new(self.workload(size), record.clone()));
     }
 }
 

@@ -5,18 +5,18 @@ use std::io::{self, Write};
 use std::ops::ControlFlow;
 
 use carrack_engine::{
-    BrowseItem, PathOperationRequest, RemotePathOperation, RemotePathOperationCounts, SessionError, browse,
-    browse_here,
+    BrowseItem, PathOperationRequest, RemotePathOperation, RemotePathOperationCounts, SessionError,
+    perform_local_operation, perform_remote_operation,
 };
-use carrack_model::{escape, plain};
+use carrack_model::{escape, text_without_errno};
 
 use crate::exit::ExitStatus;
 use crate::options::FarArgs;
-use crate::remote::far_end::{self, FarEndAccess, reach};
+use crate::remote::far_end::{self, FarEndAccess, connect_to_far_end};
 use crate::remote::location::{EndLocation, FarEndAddress, LocationError};
 use crate::remote::stop_control::StopControl;
-use crate::user_error::{UserError, tame};
-use crate::views::output::tell_unwritten;
+use crate::user_error::{UserError, escape_control_characters};
+use crate::views::output::print_stdout_error;
 
 /// The reason why an operation failed or ended early.
 #[derive(Debug)]
@@ -37,7 +37,8 @@ impl<'a> RemoteBrowser<'a> {
     /// Watches signals from now on; once in a process. Prints an error, and returns the exit code that
     /// follows from it.
     pub fn new(args: &'a FarArgs) -> Result<RemoteBrowser<'a>, ExitStatus> {
-        let stop_control = StopControl::take().map_err(|trouble| told(&trouble, ExitStatus::Nothing))?;
+        let stop_control = StopControl::watch_signals()
+            .map_err(|trouble| print_and_return_status(&trouble, ExitStatus::Nothing))?;
         Ok(RemoteBrowser { args, stop_control })
     }
 
@@ -51,8 +52,8 @@ impl<'a> RemoteBrowser<'a> {
         let browsing = PathOperationRequest { operation, path: location.path.clone() };
         match &location.far {
             None => {
-                let done = browse_here(&browsing, found, &self.stop_control.abort);
-                done.map_err(|error| self.stop(&error, None))
+                let done = perform_local_operation(&browsing, found, &self.stop_control.abort);
+                done.map_err(|error| self.stop_reason(&error, None))
             }
             Some(end) => self.run_at(end, &browsing, found),
         }
@@ -65,19 +66,20 @@ impl<'a> RemoteBrowser<'a> {
         found: &mut dyn FnMut(BrowseItem) -> ControlFlow<()>,
     ) -> Result<RemotePathOperationCounts, BrowseStop> {
         let abort = &self.stop_control.abort;
-        let done = far_end::in_turn(abort, &mut || {
-            let reached = reach(end, FarEndAccess::plain(self.args), &self.stop_control);
+        let done = far_end::retry_while_busy(abort, &mut || {
+            let reached =
+                connect_to_far_end(end, FarEndAccess::without_transfer(self.args), &self.stop_control);
             let reached = reached.map_err(|unreached| (unreached.into(), None))?;
             let (reached, peer) = reached.ok_or((SessionError::Interrupted, None))?;
-            let done = browse(peer, browsing, found, abort);
-            let left = reached.leave(&self.stop_control, false);
+            let done = perform_remote_operation(peer, browsing, found, abort);
+            let left = reached.disconnect(&self.stop_control, false);
             done.map_err(|error| (error, Some(left)))
         });
-        done.map_err(|(error, left)| self.stop(&error, left))
+        done.map_err(|(error, left)| self.stop_reason(&error, left))
     }
 
-    fn stop(&self, error: &SessionError, left: Option<far_end::FailedFarEnd<'_>>) -> BrowseStop {
-        if error.is_interrupted() || self.stop_control.is_told_to_end() {
+    fn stop_reason(&self, error: &SessionError, left: Option<far_end::FailedFarEnd<'_>>) -> BrowseStop {
+        if error.is_interrupted() || self.stop_control.is_stop_requested() {
             BrowseStop::Interrupted
         } else {
             BrowseStop::Trouble(far_end::explain(error, left))
@@ -102,15 +104,15 @@ impl RemotePathCommandOutcome {
                 self.failed += summary.failed_count;
             }
             Err(BrowseStop::Interrupted) => self.is_interrupted = true,
-            Err(BrowseStop::Trouble(trouble)) => self.fail(&trouble),
+            Err(BrowseStop::Trouble(trouble)) => self.report_failure(&trouble),
         }
         !self.is_interrupted
     }
 
     /// Adds a failure, and prints it.
-    pub fn fail(&mut self, trouble: &UserError) {
+    pub fn report_failure(&mut self, trouble: &UserError) {
         self.failed += 1;
-        trouble.tell();
+        trouble.print();
     }
 
     /// Adds results that were handed on before the rest failed.
@@ -119,13 +121,13 @@ impl RemotePathCommandOutcome {
     }
 
     /// Adds a failed write to stdout, and prints it unless the reader has closed the pipe.
-    pub fn fail_to_write(&mut self, error: &io::Error) {
+    pub fn report_write_failure(&mut self, error: &io::Error) {
         self.failed += 1;
-        tell_unwritten(error);
+        print_stdout_error(error);
     }
 
     /// Returns the exit code.
-    pub fn exit(&self) -> ExitStatus {
+    pub fn exit_status(&self) -> ExitStatus {
         if self.is_interrupted {
             ExitStatus::Interrupted
         } else {
@@ -135,23 +137,32 @@ impl RemotePathCommandOutcome {
 }
 
 /// Prints the failure of an entry on stderr; a failed write can't be reported.
-pub fn tell_failure(path: &[u8], detail: &str) {
-    let _ = writeln!(io::stderr(), "carrack: failed: {}: {}", escape(path), tame(&plain(&detail)));
+pub fn print_entry_failure(path: &[u8], detail: &str) {
+    let _ = writeln!(
+        io::stderr(),
+        "carrack: failed: {}: {}",
+        escape(path),
+        escape_control_characters(&text_without_errno(&detail))
+    );
 }
 
 /// Parses the locations of a command's arguments. Prints the error of an invalid one, and returns the exit
 /// code.
 pub fn locations(texts: &[OsString]) -> Result<Vec<EndLocation>, ExitStatus> {
-    texts.iter().map(|text| located(EndLocation::parse_path(text))).collect()
+    texts.iter().map(|text| location_or_exit_status(EndLocation::parse_path(text))).collect()
 }
 
 /// Returns a location, or the exit code without it.
-pub fn located(parsed: Result<EndLocation, LocationError>) -> Result<EndLocation, ExitStatus> {
-    parsed.map_err(|error| told(&UserError::new(error.to_string()).hint(error.hint()), ExitStatus::Usage))
+pub fn location_or_exit_status(
+    parsed: Result<EndLocation, LocationError>,
+) -> Result<EndLocation, ExitStatus> {
+    parsed.map_err(|error| {
+        print_and_return_status(&UserError::new(error.to_string()).hint(error.hint()), ExitStatus::Usage)
+    })
 }
 
-fn told(trouble: &UserError, exit: ExitStatus) -> ExitStatus {
-    trouble.tell();
+fn print_and_return_status(trouble: &UserError, exit: ExitStatus) -> ExitStatus {
+    trouble.print();
     exit
 }
 
@@ -162,15 +173,15 @@ mod tests {
     #[test]
     fn the_tally_makes_the_code() {
         let mut tally = RemotePathCommandOutcome::default();
-        assert_eq!(tally.exit(), ExitStatus::Complete);
+        assert_eq!(tally.exit_status(), ExitStatus::Complete);
         assert!(tally.add(Err(BrowseStop::Trouble(UserError::new("no")))));
-        assert_eq!(tally.exit(), ExitStatus::Nothing);
+        assert_eq!(tally.exit_status(), ExitStatus::Nothing);
         assert!(tally.add(Ok(RemotePathOperationCounts { done_count: 2, failed_count: 0 })));
-        assert_eq!(tally.exit(), ExitStatus::Partial);
+        assert_eq!(tally.exit_status(), ExitStatus::Partial);
         assert!(!tally.add(Err(BrowseStop::Interrupted)));
-        assert_eq!(tally.exit(), ExitStatus::Interrupted);
+        assert_eq!(tally.exit_status(), ExitStatus::Interrupted);
         let mut tally = RemotePathCommandOutcome::default();
         tally.add(Ok(RemotePathOperationCounts { done_count: 2, failed_count: 1 }));
-        assert_eq!(tally.exit(), ExitStatus::Partial);
+        assert_eq!(tally.exit_status(), ExitStatus::Partial);
     }
 }

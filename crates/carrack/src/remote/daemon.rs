@@ -42,7 +42,7 @@ pub fn connect(
     })?;
     let patience = args.connect_timeout.min(stall);
     let Some(socket) = dial(daemon, patience, abort)? else { return Ok(None) };
-    let address = socket.peer_addr().map_err(|error| nobody(unreachable(daemon, &error)))?.ip();
+    let address = socket.peer_addr().map_err(|error| retryable_soon(unreachable_error(daemon, &error)))?.ip();
     let channel = TlsChannel::client(socket, config, name, Instant::now() + patience).map_err(|error| {
         UnreachedFarEnd {
             trouble: explain(daemon, &error),
@@ -73,7 +73,7 @@ fn dial(
 ) -> Result<Option<TcpStream>, UnreachedFarEnd> {
     let mut failure = None;
     let addresses = resolve(&daemon.name, daemon.port, patience);
-    let addresses = addresses.map_err(|error| unresolved(daemon, &error.to_string()))?;
+    let addresses = addresses.map_err(|error| unresolved_host(daemon, &error.to_string()))?;
     for address in addresses.into_iter().take(ADDRESSES_MAX) {
         if abort.is_set() {
             return Ok(None);
@@ -90,25 +90,25 @@ fn dial(
         }
     }
     match failure {
-        Some(error) => Err(nobody(unreachable(daemon, &error))),
-        None => Err(unresolved(daemon, "it has no address")),
+        Some(error) => Err(retryable_soon(unreachable_error(daemon, &error))),
+        None => Err(unresolved_host(daemon, "it has no address")),
     }
 }
 
-fn unresolved(daemon: &DaemonAddress, reason: &str) -> UnreachedFarEnd {
-    UnreachedFarEnd { trouble: unknown(daemon, reason), again: RetryChance::OnceMet }
+fn unresolved_host(daemon: &DaemonAddress, reason: &str) -> UnreachedFarEnd {
+    UnreachedFarEnd { trouble: unknown_host_error(daemon, reason), again: RetryChance::OnceMet }
 }
 
 /// Networks and daemons come back: the error may be retried soon.
-fn nobody(trouble: UserError) -> UnreachedFarEnd {
+fn retryable_soon(trouble: UserError) -> UnreachedFarEnd {
     UnreachedFarEnd { trouble, again: RetryChance::Soon }
 }
 
-fn unknown(daemon: &DaemonAddress, why: &str) -> UserError {
+fn unknown_host_error(daemon: &DaemonAddress, why: &str) -> UserError {
     UserError::new(format!("the host {} can't be found: {why}", daemon.name)).hint("check its name")
 }
 
-fn unreachable(daemon: &DaemonAddress, error: &io::Error) -> UserError {
+fn unreachable_error(daemon: &DaemonAddress, error: &io::Error) -> UserError {
     match error.kind() {
         ErrorKind::ConnectionRefused => {
             UserError::new(format!("nobody listens at {}, port {}", daemon.name, daemon.port)).hint(
@@ -192,7 +192,7 @@ fn alert_in_words(alert: AlertDescription) -> String {
 }
 
 /// Explains a daemon that accepted the connection and closed it without a message.
-pub fn silent(daemon: &DaemonAddress) -> UserError {
+pub fn silent_daemon_error(daemon: &DaemonAddress) -> UserError {
     UserError::new(format!("{daemon} closed the connection without a word"))
         .hint("it may have as many sessions as it takes, or be about to end: try again; its log says more")
 }

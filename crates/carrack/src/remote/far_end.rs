@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use carrack_engine::{
     AbortHandle, FurthestSessionPoint, PeerChannel, RetryChance, SessionError, SessionRole, TransferObserver,
-    TransferOutcome, persist,
+    TransferOutcome, run_with_retries,
 };
 use carrack_model::limits::{RETRIES_DEFAULT, STALL_MS_DEFAULT};
 use carrack_model::{ProtectionLevel, TransferEvent, TransferSummary, UserNotice};
@@ -53,7 +53,7 @@ pub struct FarEndAccess<'a> {
 
 impl<'a> FarEndAccess<'a> {
     /// Creates the options of commands that copy nothing.
-    pub fn plain(args: &'a FarArgs) -> FarEndAccess<'a> {
+    pub fn without_transfer(args: &'a FarArgs) -> FarEndAccess<'a> {
         let stall = Duration::from_millis(STALL_MS_DEFAULT.into());
         FarEndAccess { args, protection: ProtectionLevel::default(), shares: true, stall }
     }
@@ -83,7 +83,7 @@ impl From<UnreachedFarEnd> for SessionError {
 }
 
 /// Connects to a far end; `None` if the user ended it.
-pub fn reach<'a>(
+pub fn connect_to_far_end<'a>(
     far: &'a FarEndAddress,
     approach: FarEndAccess<'a>,
     stop_control: &StopControl,
@@ -112,14 +112,14 @@ pub fn reach<'a>(
 impl<'a> ReachedFarEnd<'a> {
     /// Leaves the far end after the session, when the channel is closed. A far end that `hangs` is not waited
     /// for.
-    pub fn leave(self, stop_control: &StopControl, hangs: bool) -> FailedFarEnd<'a> {
+    pub fn disconnect(self, stop_control: &StopControl, hangs: bool) -> FailedFarEnd<'a> {
         match self {
             ReachedFarEnd::Daemon(daemon) => FailedFarEnd::Daemon(daemon),
             ReachedFarEnd::Ssh(remote) => {
-                let is_short = hangs || stop_control.is_told_to_end();
+                let is_short = hangs || stop_control.is_stop_requested();
                 let patience = if is_short { SSH_PATIENCE_INTERRUPTED } else { SSH_PATIENCE };
                 let host = remote.host();
-                FailedFarEnd::Ssh(remote.stop(patience).unwrap_or_else(|| ssh::silent(host)))
+                FailedFarEnd::Ssh(remote.stop(patience).unwrap_or_else(|| ssh::silent_far_side_error(host)))
             }
         }
     }
@@ -127,13 +127,13 @@ impl<'a> ReachedFarEnd<'a> {
 
 /// Runs `act`, which connects to a far end and runs an operation there, and retries while that end answers
 /// "not now": for commands that move no data. An error comes with the far end that `act` returned.
-pub fn in_turn<T, L>(
+pub fn retry_while_busy<T, L>(
     abort: &AbortHandle,
     act: &mut dyn FnMut() -> Result<T, (SessionError, Option<L>)>,
 ) -> Result<T, (SessionError, Option<L>)> {
     let mut ended = None;
-    let outcome = persist(RETRIES_DEFAULT, &WarningObserver, abort, &mut |_| match act() {
-        Err((error, _)) if error.is_not_now() => TransferOutcome::failed(error),
+    let outcome = run_with_retries(RETRIES_DEFAULT, &WarningObserver, abort, &mut |_| match act() {
+        Err((error, _)) if error.is_peer_busy() => TransferOutcome::failed(error),
         result => {
             ended = Some(result);
             TransferOutcome {
@@ -153,7 +153,7 @@ pub fn in_turn<T, L>(
 struct WarningObserver;
 
 impl TransferObserver for WarningObserver {
-    fn event(&self, event: &TransferEvent) {
+    fn handle_event(&self, event: &TransferEvent) {
         if let TransferEvent::Notice(UserNotice::Warning(text)) = event {
             warn(text);
         }
@@ -161,16 +161,17 @@ impl TransferObserver for WarningObserver {
 }
 
 /// Returns true if a session ended because the far end hangs.
-pub fn hangs(outcome: &TransferOutcome) -> bool {
+pub fn is_far_end_hanging(outcome: &TransferOutcome) -> bool {
     matches!(&outcome.result, Err(SessionError::Unreachable { .. } | SessionError::PeerStalled(_)))
 }
 
 /// Explains the end of a daemon's connection without a message: it is busy, or about to end. For ssh, the
 /// exit status explains it.
-pub fn of_daemon(outcome: TransferOutcome, far: &FarEndAddress) -> TransferOutcome {
+pub fn explain_silent_daemon(outcome: TransferOutcome, far: &FarEndAddress) -> TransferOutcome {
     match (far, outcome.result) {
         (FarEndAddress::Daemon(daemon), Err(SessionError::PeerSilent)) => {
-            let silent = UnreachedFarEnd { trouble: daemon::silent(daemon), again: RetryChance::Always };
+            let silent =
+                UnreachedFarEnd { trouble: daemon::silent_daemon_error(daemon), again: RetryChance::Always };
             TransferOutcome { result: Err(silent.into()), ..outcome }
         }
         (_, result) => TransferOutcome { result, ..outcome },
@@ -190,13 +191,15 @@ pub fn explain_between(error: &SessionError, source: FailedFarEnd<'_>, sink: Fai
 pub fn explain(error: &SessionError, left: Option<FailedFarEnd<'_>>) -> UserError {
     match (error, left) {
         (error, Some(FailedFarEnd::Ssh(silence))) if error.is_peer_silent() => silence,
-        (error, Some(FailedFarEnd::Daemon(daemon))) if error.is_peer_silent() => daemon::silent(daemon),
+        (error, Some(FailedFarEnd::Daemon(daemon))) if error.is_peer_silent() => {
+            daemon::silent_daemon_error(daemon)
+        }
         (SessionError::Tls(distrust), Some(FailedFarEnd::Daemon(daemon))) => {
             daemon::explain(daemon, distrust)
         }
         (SessionError::NotCarrack(printed), Some(FailedFarEnd::Daemon(daemon))) => {
             UserError::new(format!("{daemon} speaks another protocol; it said: {printed}"))
         }
-        (error, _) => UserError::explained(error, error.hint()).tamed(),
+        (error, _) => UserError::explained(error, error.hint()).escaped(),
     }
 }

@@ -102,11 +102,13 @@ fn common_end(sources: &[EndLocation]) -> Result<Option<FarEndAddress>, Transfer
     let first = sources.first().and_then(|location| location.far.as_ref());
     match sources.iter().find(|location| location.far.as_ref() != first) {
         None => Ok(first.cloned()),
-        Some(other) => Err(TransferLocationsError::ScatteredSources(place(first), place(other.far.as_ref()))),
+        Some(other) => {
+            Err(TransferLocationsError::ScatteredSources(end_name(first), end_name(other.far.as_ref())))
+        }
     }
 }
 
-fn place(far: Option<&FarEndAddress>) -> String {
+fn end_name(far: Option<&FarEndAddress>) -> String {
     far.map_or_else(|| "this host".to_owned(), FarEndAddress::to_string)
 }
 

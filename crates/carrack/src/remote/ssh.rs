@@ -86,7 +86,7 @@ impl SshCommand {
     }
 
     /// Returns the command with the host, as the user would type it.
-    fn typed_to(&self, host: &SshHost) -> String {
+    fn command_line_for(&self, host: &SshHost) -> String {
         let words = [&self.program].into_iter().chain(&self.arguments);
         let words: Vec<_> = words.map(|word| shell_words::quote(word)).collect();
         format!("{} {host}", words.join(" "))
@@ -105,7 +105,7 @@ impl SshCommand {
 
     /// Returns the options by which ssh ends within about `stall` when the far host has vanished. The user's
     /// options come first, and ssh takes the first value.
-    fn alive_options(stall: Duration) -> [String; 2] {
+    fn keepalive_options(stall: Duration) -> [String; 2] {
         let interval_s = (stall / PROBES).as_secs().clamp(1, i32::MAX as u64);
         [format!("-oServerAliveInterval={interval_s}"), format!("-oServerAliveCountMax={PROBES}")]
     }
@@ -120,10 +120,10 @@ impl SshCommand {
         stall: Duration,
     ) -> Vec<String> {
         let FarSessionOptions { protection, shares } = terms.into();
-        let alive = SshCommand::alive_options(stall);
+        let alive = SshCommand::keepalive_options(stall);
         let options: Vec<&str> = OPTIONS.into_iter().chain(alive.iter().map(String::as_str)).collect();
         let mut arguments = self.arguments_to(host, &options);
-        arguments.extend(carrack.words());
+        arguments.extend(carrack.ssh_arguments());
         arguments.push("session".into());
         if protection < ProtectionLevel::default() {
             arguments.push(format!("--protection={protection}"));
@@ -181,15 +181,15 @@ impl fmt::Display for FarCommand {
 impl FarCommand {
     /// Returns the arguments for ssh. Words without a meaning to a shell are arguments of their own, as
     /// programs without a shell take them (`docker exec`). Any other text is one argument for the far shell.
-    fn words(&self) -> Vec<String> {
+    fn ssh_arguments(&self) -> Vec<String> {
         match shell_words::split(&self.0) {
-            Ok(words) if words.iter().all(|word| is_plain(word)) => words,
+            Ok(words) if words.iter().all(|word| is_shell_safe(word)) => words,
             _ => vec![self.0.clone()],
         }
     }
 }
 
-fn is_plain(word: &str) -> bool {
+fn is_shell_safe(word: &str) -> bool {
     !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "+-./:=@_,".contains(c))
 }
 
@@ -198,17 +198,17 @@ fn is_plain(word: &str) -> bool {
 pub struct ChildGuard(Arc<Mutex<Option<Child>>>);
 
 impl ChildGuard {
-    fn with<R>(&self, act: impl FnOnce(&mut Child) -> R) -> Option<R> {
+    fn with_child<R>(&self, act: impl FnOnce(&mut Child) -> R) -> Option<R> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(act)
     }
 
-    fn tie(&self, child: Child) {
+    fn set_child(&self, child: Child) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(child);
     }
 
     /// Ends the process if it still runs.
     pub fn kill(&self) {
-        self.with(|child| {
+        self.with_child(|child| {
             let is_running = matches!(child.try_wait(), Ok(None));
             // This fails only for a process that has ended.
             let _ = if is_running { child.kill().and_then(|()| child.wait().map(drop)) } else { Ok(()) };
@@ -217,17 +217,19 @@ impl ChildGuard {
 
     /// Returns true if there was a process and it has ended.
     pub fn has_ended(&self) -> bool {
-        self.with(|child| !matches!(child.try_wait(), Ok(None))).unwrap_or(false)
+        self.with_child(|child| !matches!(child.try_wait(), Ok(None))).unwrap_or(false)
     }
 
     /// Waits up to `patience` for the process to end, then kills it. Returns its status unless it was killed.
     fn wait(&self, patience: Duration) -> Option<ExitStatus> {
         // The wait is not under the lock: the signal thread must be able to kill the process meanwhile. A
         // process that was reaped has no descriptor.
-        if let Ok(handle) = self.with(|child| pidfd_open(Pid::from_child(child), PidfdFlags::empty()))? {
+        if let Ok(handle) =
+            self.with_child(|child| pidfd_open(Pid::from_child(child), PidfdFlags::empty()))?
+        {
             sleep_until_ended(&handle, patience);
         }
-        let status = self.with(Child::try_wait)?;
+        let status = self.with_child(Child::try_wait)?;
         if let Ok(Some(status)) = status {
             return Some(status);
         }
@@ -277,7 +279,7 @@ impl<'a> RemoteProcess<'a> {
         let arguments = command.session_arguments(host, carrack, terms, stall);
         let (child, input, output) =
             spawn(&command.program, &arguments).map_err(|error| cannot_start(&command.program, &error))?;
-        child_guard.tie(child);
+        child_guard.set_child(child);
         let peer = PeerChannel::over_pipes(input, output, command.dial_name(host));
         Ok((RemoteProcess { command, host, carrack, child_guard }, peer))
     }
@@ -300,7 +302,7 @@ impl<'a> RemoteProcess<'a> {
     /// Explains why a far side ended that never sent a message.
     fn explain(&self, status: Option<i32>) -> UserError {
         let (host, program, carrack) = (self.host, &self.command.program, self.carrack);
-        let same_way = self.command.typed_to(host);
+        let same_way = self.command.command_line_for(host);
         match status {
             Some(STATUS_SSH_FAILED) => UserError::new(format!("{program} could not connect to {host}"))
                 .hint(format!("try `{same_way} true`; a local name with a colon is written ./NAME")),
@@ -308,24 +310,24 @@ impl<'a> RemoteProcess<'a> {
                 .hint("install carrack there, or say where it is with --remote-carrack PATH"),
             Some(STATUS_NOT_EXECUTABLE) => UserError::new(format!("{carrack} can't be executed on {host}"))
                 .hint("it may be built for another kind of machine, or lack its x bit"),
-            Some(status) => self.unspoken(&format!("ended with status {status}")),
-            None => self.unspoken("was ended by a signal"),
+            Some(status) => self.no_message_error(&format!("ended with status {status}")),
+            None => self.no_message_error("was ended by a signal"),
         }
     }
 
-    fn unspoken(&self, how: &str) -> UserError {
+    fn no_message_error(&self, how: &str) -> UserError {
         let (host, carrack) = (self.host, self.carrack);
-        let version = match &*carrack.words() {
+        let version = match &*carrack.ssh_arguments() {
             [text] if *text == carrack.0 => shell_words::quote(&format!("{text} --version")).into_owned(),
             words => format!("{} --version", words.join(" ")),
         };
         UserError::new(format!("{carrack} on {host} {how} before it said anything"))
-            .hint(format!("try `{} {version}`", self.command.typed_to(host)))
+            .hint(format!("try `{} {version}`", self.command.command_line_for(host)))
     }
 }
 
 /// Explains a silent far side for which ssh's status gives no reason.
-pub fn silent(host: &SshHost) -> UserError {
+pub fn silent_far_side_error(host: &SshHost) -> UserError {
     UserError::new(format!("the far side on {host} said nothing"))
         .hint("something there, such as a shell's profile, may swallow or close the connection")
 }
@@ -420,7 +422,7 @@ mod tests {
             ("'/opt/my carrack'", &["'/opt/my carrack'"]),
             ("module load carrack && carrack", &["module load carrack && carrack"]),
         ] {
-            assert_eq!(far(command).words(), words);
+            assert_eq!(far(command).ssh_arguments(), words);
         }
         for text in ["", " ", "''", "sudo 'carrack"] {
             assert!(text.parse::<FarCommand>().is_err(), "{text}");
@@ -501,6 +503,6 @@ mod tests {
         let started = Instant::now();
         assert!(remote.stop(Duration::from_millis(50)).is_some());
         assert!(started.elapsed() < Duration::from_secs(5));
-        assert!(child_guard.with(|child| child.try_wait().unwrap().is_some()).unwrap());
+        assert!(child_guard.with_child(|child| child.try_wait().unwrap().is_some()).unwrap());
     }
 }

@@ -27,8 +27,8 @@ pub struct StopControl {
 
 impl StopControl {
     /// Watches signals from now on; once in a process.
-    pub fn take() -> Result<StopControl, UserError> {
-        watch().map_err(|error| UserError::new(format!("signals can't be watched: {error}")))
+    pub fn watch_signals() -> Result<StopControl, UserError> {
+        start_signal_watch().map_err(|error| UserError::new(format!("signals can't be watched: {error}")))
     }
 
     /// Returns a handle for an ssh process that is about to be started.
@@ -71,22 +71,22 @@ impl StopControl {
     }
 
     /// Returns true if the time was over before a signal came.
-    pub fn is_late(&self) -> bool {
+    pub fn has_timed_out(&self) -> bool {
         self.is_late.load(SeqCst) && !self.signalled.is_set()
     }
 
     /// Returns true if a signal came, or the command ends for another reason.
-    pub fn is_told_to_end(&self) -> bool {
+    pub fn is_stop_requested(&self) -> bool {
         self.signalled.is_set() || self.abort.is_set()
     }
 }
 
-fn watch() -> io::Result<StopControl> {
+fn start_signal_watch() -> io::Result<StopControl> {
     let (abort, child_guards) = (AbortHandle::new()?, Arc::<Mutex<Vec<ChildGuard>>>::default());
     let cut = {
         let child_guards = Arc::clone(&child_guards);
         move || child_guards.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(ChildGuard::kill)
     };
-    let signalled = signals::watch(abort.clone(), cut)?;
+    let signalled = signals::watch_signals(abort.clone(), cut)?;
     Ok(StopControl { abort, child_guards, signalled, is_late: Arc::default() })
 }

@@ -24,9 +24,9 @@ impl TransferEndNames {
     /// Returns the names for a copy of which this process is an end; `None` if both ends are elsewhere.
     pub fn of_route(route: &TransferEndsAndPaths) -> Option<TransferEndNames> {
         let (source, sink) = match &route.far {
-            RemoteEnds::Neither => (here(), here()),
-            RemoteEnds::Source(far) => (of_far(far), here()),
-            RemoteEnds::Sink(far) => (here(), of_far(far)),
+            RemoteEnds::Neither => (local_site_name(), local_site_name()),
+            RemoteEnds::Source(far) => (far_site_name(far), local_site_name()),
+            RemoteEnds::Sink(far) => (local_site_name(), far_site_name(far)),
             RemoteEnds::Both(..) => return None,
         };
         Some(TransferEndNames { source, sink })
@@ -35,13 +35,13 @@ impl TransferEndNames {
     /// Returns the names for a session in which the caller reads from this host.
     pub fn of_session(caller: Option<IpAddr>) -> TransferEndNames {
         let sink = caller.map_or_else(|| UNKNOWN.to_owned(), |caller| caller.to_canonical().to_string());
-        TransferEndNames { source: here(), sink }
+        TransferEndNames { source: local_site_name(), sink }
     }
 }
 
 /// Returns the name of a site from a text with the form of a far end: `[user@]host`, `[address]`,
 /// `carrack://host[:port]`.
-pub fn of_word(word: &str) -> String {
+pub fn site_name_from_text(word: &str) -> String {
     let word = word.to_ascii_lowercase();
     let host = word.strip_prefix("carrack://").unwrap_or(&word).trim_end_matches('/');
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
@@ -53,13 +53,13 @@ pub fn of_word(word: &str) -> String {
     host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host).to_owned()
 }
 
-fn here() -> String {
+fn local_site_name() -> String {
     uname().nodename().to_string_lossy().to_lowercase()
 }
 
 /// Returns the name without the user: the account changes nothing about the path. Another port may lead to
 /// another host behind it.
-fn of_far(far: &FarEndAddress) -> String {
+fn far_site_name(far: &FarEndAddress) -> String {
     let name = match far {
         FarEndAddress::Ssh(host) => host.name.clone(),
         FarEndAddress::Daemon(DaemonAddress { name, port: DaemonAddress::PORT }) => name.clone(),
@@ -97,17 +97,20 @@ mod tests {
         ] {
             assert_eq!(
                 sites("a", typed),
-                Some(TransferEndNames { source: here(), sink: name.into() }),
+                Some(TransferEndNames { source: local_site_name(), sink: name.into() }),
                 "{typed}"
             );
             assert_eq!(
                 sites(typed, "a"),
-                Some(TransferEndNames { source: name.into(), sink: here() }),
+                Some(TransferEndNames { source: name.into(), sink: local_site_name() }),
                 "{typed}"
             );
             assert_eq!(sites(typed, "other:a"), None, "{typed}");
         }
-        assert_eq!(sites("a", "b"), Some(TransferEndNames { source: here(), sink: here() }));
+        assert_eq!(
+            sites("a", "b"),
+            Some(TransferEndNames { source: local_site_name(), sink: local_site_name() })
+        );
     }
 
     #[test]
@@ -118,7 +121,7 @@ mod tests {
             let caller = caller.map(|caller| caller.parse().unwrap());
             assert_eq!(
                 TransferEndNames::of_session(caller),
-                TransferEndNames { source: here(), sink: name.into() }
+                TransferEndNames { source: local_site_name(), sink: name.into() }
             );
         }
     }
@@ -139,8 +142,8 @@ mod tests {
             ("CARRACK://dtn1", "dtn1"),
             ("", ""),
         ] {
-            assert_eq!(of_word(word), name, "{word}");
-            assert_eq!(of_word(name), name, "{word}");
+            assert_eq!(site_name_from_text(word), name, "{word}");
+            assert_eq!(site_name_from_text(name), name, "{word}");
         }
     }
 }

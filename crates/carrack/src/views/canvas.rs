@@ -87,7 +87,7 @@ impl SvgBoxStyle<'_> {
 
 impl SvgCanvas {
     /// Draws a box; `hint` is shown while the pointer is over it.
-    pub fn area(&mut self, area: CanvasArea, look: SvgBoxStyle<'_>, hint: &str) {
+    pub fn rectangle(&mut self, area: CanvasArea, look: SvgBoxStyle<'_>, hint: &str) {
         let CanvasArea { at: CanvasPoint { x, y }, width, height } = area;
         let SvgBoxStyle { fill, opacity, stroke, stroke_width, radius } = look;
         let line = format!(
@@ -99,7 +99,7 @@ impl SvgCanvas {
             "" => self.body.push_str("/>\n"),
             hint => self.push(format_args!("><title>{}</title></rect>\n", escaped(hint))),
         }
-        self.reach(x + width, y + height);
+        self.extend_to(x + width, y + height);
     }
 
     /// Draws a line from point to point.
@@ -111,7 +111,7 @@ impl SvgCanvas {
     }
 
     /// Fills the polygon between points, `opacity` from 0 to 1.
-    pub fn surface(&mut self, places: &[CanvasPoint], fill: &str, opacity: f64) {
+    pub fn polygon(&mut self, places: &[CanvasPoint], fill: &str, opacity: f64) {
         let points = self.points(places);
         self.push(format_args!(
             "<polygon points=\"{points}\" fill=\"{fill}\" fill-opacity=\"{opacity}\"/>\n"
@@ -119,13 +119,13 @@ impl SvgCanvas {
     }
 
     fn points(&mut self, places: &[CanvasPoint]) -> String {
-        places.iter().for_each(|place| self.reach(place.x, place.y));
+        places.iter().for_each(|place| self.extend_to(place.x, place.y));
         let shown: Vec<String> = places.iter().map(|CanvasPoint { x, y }| format!("{x:.1},{y:.1}")).collect();
         shown.join(" ")
     }
 
     /// Writes a text whose base line begins (or has its middle) at a point.
-    pub fn words(&mut self, at: CanvasPoint, font: SvgTextFont<'_>, text: &str) {
+    pub fn text(&mut self, at: CanvasPoint, font: SvgTextFont<'_>, text: &str) {
         let weight = if font.is_bold { " font-weight=\"bold\"" } else { "" };
         let anchor = match font.anchor {
             TextAnchor::Start => "",
@@ -137,8 +137,8 @@ impl SvgCanvas {
             escaped(text)
         ));
         match font.anchor {
-            TextAnchor::Start => self.reach(x + width_of(text, size), y + size / 3.0),
-            TextAnchor::Middle => self.reach(x + width_of(text, size) / 2.0, y + size / 3.0),
+            TextAnchor::Start => self.extend_to(x + width_of(text, size), y + size / 3.0),
+            TextAnchor::Middle => self.extend_to(x + width_of(text, size) / 2.0, y + size / 3.0),
         }
     }
 
@@ -169,7 +169,7 @@ impl SvgCanvas {
         let _ = self.body.write_fmt(text);
     }
 
-    fn reach(&mut self, x: f64, y: f64) {
+    fn extend_to(&mut self, x: f64, y: f64) {
         self.width = self.width.max(x);
         self.height = self.height.max(y);
     }
@@ -215,13 +215,13 @@ mod tests {
     fn the_picture_holds_everything_that_is_on_it() {
         let mut canvas = SvgCanvas::default();
         let look = SvgBoxStyle { fill: "#fff", opacity: 1.0, stroke: "#000", stroke_width: 1.0, radius: 3.0 };
-        canvas.area(
+        canvas.rectangle(
             CanvasArea { at: CanvasPoint { x: 10.0, y: 20.0 }, width: 30.0, height: 40.0 },
             look,
             "a\"<\u{1}",
         );
         let font = SvgTextFont { size: 10.0, is_bold: true, colour: "#123", anchor: TextAnchor::Start };
-        canvas.words(CanvasPoint { x: 30.0, y: 10.0 }, font, "a & b");
+        canvas.text(CanvasPoint { x: 30.0, y: 10.0 }, font, "a & b");
         canvas.line(&[CanvasPoint { x: 1.0, y: 2.0 }, CanvasPoint { x: 3.04, y: 4.0 }], "#000", 2.0);
         let picture = canvas.finish(5.0);
         assert!(picture.contains("<polyline points=\"1.0,2.0 3.0,4.0\" fill=\"none\""), "{picture}");

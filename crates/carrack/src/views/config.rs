@@ -20,7 +20,7 @@ pub fn write_table(tables: &[(&str, Vec<ConfiguredOptionRow>)], out: &mut impl W
         writeln!(out, "carrack {command}")?;
         let mut table = TextTable::headed(&["<OPTION", "<VALUE", "<UNIT", "<FROM", "<DEFAULT"]);
         for row in rows {
-            let value = row.values.iter().map(shown).collect::<Vec<_>>().join(" ");
+            let value = row.values.iter().map(escaped_value).collect::<Vec<_>>().join(" ");
             table.row(&[
                 &row.option,
                 &if row.values.is_empty() { "-" } else { &value },
@@ -34,7 +34,7 @@ pub fn write_table(tables: &[(&str, Vec<ConfiguredOptionRow>)], out: &mut impl W
     Ok(())
 }
 
-fn shown(value: &OsString) -> String {
+fn escaped_value(value: &OsString) -> String {
     escape(value.as_bytes())
 }
 
@@ -56,7 +56,7 @@ pub fn write_json(tables: &[(&str, Vec<ConfiguredOptionRow>)], out: &mut impl Wr
         let line = ConfigShowOptionLine {
             command,
             option: &row.option,
-            values: row.values.iter().map(shown).collect(),
+            values: row.values.iter().map(escaped_value).collect(),
             unit: row.unit,
             origin: match row.origin {
                 ValueOrigin::CommandLine => "command line",

@@ -18,7 +18,7 @@ use carrack_engine::{BrowseItem, BrowsedKind, ListedEntry};
 use carrack_model::escape;
 use serde::Serialize;
 
-use crate::lifetime::{show_moment, show_timestamp};
+use crate::lifetime::{format_moment, format_timestamp};
 use crate::views::json::{self, write_line as write_json_line};
 use crate::views::table::write_facts;
 
@@ -67,7 +67,7 @@ pub fn write_stat(path: &[u8], entry: &ListedEntry, is_json: bool, out: &mut dyn
         ("size", format!("{} bytes", entry.size)),
         ("mode", format!("{:04o} ({})", entry.mode, mode_in_letters(entry))),
         ("owner", format!("user {}, group {}", entry.uid, entry.gid)),
-        ("modified", show_timestamp(entry.mtime)),
+        ("modified", format_timestamp(entry.mtime)),
     ];
     write_facts(&facts, out)
 }
@@ -76,7 +76,7 @@ pub fn write_stat(path: &[u8], entry: &ListedEntry, is_json: bool, out: &mut dyn
 /// end.
 fn write_long(entry: &ListedEntry, out: &mut dyn Write) -> io::Result<()> {
     let ListedEntry { uid, gid, size, mtime, .. } = entry;
-    let (mode, moment) = (mode_in_letters(entry), show_moment(mtime.seconds));
+    let (mode, moment) = (mode_in_letters(entry), format_moment(mtime.seconds));
     writeln!(out, "{mode} {uid:>6} {gid:>6} {size:>15} {moment} {}", escape(&entry.name))
 }
 

@@ -6,10 +6,10 @@ use carrack_journal::{JournalContents, PartialFile};
 use carrack_model::escape;
 use serde::Serialize;
 
-use crate::lifetime::show_moment;
+use crate::lifetime::format_moment;
 use crate::size;
 use crate::views::json::write_line;
-use crate::views::quantity::count;
+use crate::views::quantity::count_with_noun;
 use crate::views::table::write_facts;
 
 /// A journal.
@@ -66,7 +66,7 @@ impl JournalReport {
         JournalReport {
             journal: path.to_owned(),
             id: about.id.to_string(),
-            created: show_moment(about.created.seconds),
+            created: format_moment(about.created.seconds),
             software: escape(about.software.as_bytes()),
             sources: about.sources.iter().map(|source| escape(source)).collect(),
             destination: escape(&about.destination),
@@ -98,8 +98,8 @@ impl JournalReport {
             ("files in", self.root.clone()),
             ("begun", self.created.clone()),
             ("in use", self.use_in_words()),
-            ("complete", in_words(self.complete_files, self.complete_bytes)),
-            ("unfinished", in_words(self.partial_files, self.partial_bytes)),
+            ("complete", count_and_size(self.complete_files, self.complete_bytes)),
+            ("unfinished", count_and_size(self.partial_files, self.partial_bytes)),
             ("damaged", self.damage_in_words()),
         ];
         write_facts(&facts, out)?;
@@ -144,13 +144,13 @@ impl PartialFileReport {
 
     fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
         let percent = self.held_bytes as f64 * 100.0 / self.size.max(1) as f64;
-        writeln!(out, "  {percent:5.1}% of {:>9}  {}", size::show(self.size), self.path)?;
+        writeln!(out, "  {percent:5.1}% of {:>9}  {}", size::format_size(self.size), self.path)?;
         self.ranges.iter().try_for_each(|range| {
             writeln!(out, "           offset {}, length {}", range.offset, range.length)
         })
     }
 }
 
-fn in_words(files: u64, bytes: u64) -> String {
-    format!("{}, {}", count(files, "file", "files"), size::show(bytes))
+fn count_and_size(files: u64, bytes: u64) -> String {
+    format!("{}, {}", count_with_noun(files, "file", "files"), size::format_size(bytes))
 }

@@ -6,7 +6,7 @@ use carrack_model::escape;
 use carrack_trust::{Certificate, CertificateStatus, ProvedIdentity};
 use serde::Serialize;
 
-use crate::lifetime::show_moment;
+use crate::lifetime::format_moment;
 use crate::views::json::write_line;
 use crate::views::table::write_facts;
 
@@ -40,19 +40,19 @@ impl CertificateReport {
     ) -> CertificateReport {
         CertificateReport {
             file: file.to_owned(),
-            subject: shown(&certificate.subject),
-            issuer: shown(&certificate.issuer),
-            names: certificate.names.iter().map(|name| shown(&name.to_string())).collect(),
+            subject: escaped_text(&certificate.subject),
+            issuer: escaped_text(&certificate.issuer),
+            names: certificate.names.iter().map(|name| escaped_text(&name.to_string())).collect(),
             r#use: certificate.uses.to_string(),
             identity: identity.map(|identity| identity.name.clone()),
-            valid_from: show_moment(certificate.not_before_s),
-            valid_until: show_moment(certificate.not_after_s),
+            valid_from: format_moment(certificate.not_before_s),
+            valid_until: format_moment(certificate.not_after_s),
             is_valid_now: (certificate.not_before_s..=certificate.not_after_s).contains(&now_s),
             serial: certificate.serial.clone(),
             fingerprint: certificate.fingerprint.to_string(),
-            standing: word(standing),
+            standing: status_word(standing),
             revoked_since: if let Some(CertificateStatus::Revoked { since_s }) = standing {
-                Some(show_moment(since_s))
+                Some(format_moment(since_s))
             } else {
                 None
             },
@@ -93,7 +93,7 @@ impl CertificateReport {
     }
 }
 
-fn word(standing: Option<CertificateStatus>) -> &'static str {
+fn status_word(standing: Option<CertificateStatus>) -> &'static str {
     match standing {
         None => "unknown",
         Some(CertificateStatus::Foreign) => "foreign",
@@ -104,6 +104,6 @@ fn word(standing: Option<CertificateStatus>) -> &'static str {
 }
 
 /// Escapes text of a certificate, which may hold any character: none may move the terminal's cursor.
-fn shown(text: &str) -> String {
+fn escaped_text(text: &str) -> String {
     escape(text.as_bytes())
 }

@@ -51,7 +51,7 @@ impl ManifestWriter {
     }
 
     /// Returns the lines so far.
-    pub fn lines(&self) -> u64 {
+    pub fn line_count(&self) -> u64 {
         self.report.lines
     }
 }

@@ -13,7 +13,7 @@ use carrack_journal::read_manifest_line;
 use carrack_model::limits::PATH_BYTES_MAX;
 use carrack_model::{RelPath, escape};
 
-use crate::remote::browser::tell_failure;
+use crate::remote::browser::print_entry_failure;
 
 /// The longest path, with every byte escaped, and the text in front of the path.
 const LINE_BYTES_MAX: u64 = 2 * PATH_BYTES_MAX as u64 + 128;
@@ -29,7 +29,8 @@ pub struct ManifestLines {
 impl ManifestLines {
     /// Opens the file.
     pub fn open(path: &Path) -> io::Result<ManifestLines> {
-        let reader = BufReader::new(File::open(path).map_err(|error| named(path, None, &error))?);
+        let reader =
+            BufReader::new(File::open(path).map_err(|error| with_file_position(path, None, &error))?);
         Ok(ManifestLines { reader, path: path.to_owned(), line_number: 0, lost_count: 0 })
     }
 
@@ -49,13 +50,13 @@ impl ManifestLines {
     }
 
     /// Returns the next entry; `None` at the end.
-    fn entry(&mut self) -> io::Result<Option<ManifestEntry>> {
+    fn next_entry(&mut self) -> io::Result<Option<ManifestEntry>> {
         loop {
-            let Some(line) = self.read_line()? else { return self.end() };
+            let Some(line) = self.read_line()? else { return self.check_end() };
             let (digest, path) = read_manifest_line(&line).map_err(io::Error::other)?;
             if path.windows(3).any(|bytes| bytes == "\u{fffd}".as_bytes()) {
                 self.lost_count += 1;
-                tell_failure(&path, "its name is not UTF-8, and a manifest does not hold it");
+                print_entry_failure(&path, "its name is not UTF-8, and a manifest does not hold it");
                 continue;
             }
             let mut rest = &path[..];
@@ -68,7 +69,7 @@ impl ManifestLines {
     }
 
     /// Returns `None` at the end of the file; an empty line is an error.
-    fn end(&mut self) -> io::Result<Option<ManifestEntry>> {
+    fn check_end(&mut self) -> io::Result<Option<ManifestEntry>> {
         if self.reader.fill_buf()?.is_empty() { Ok(None) } else { Err(io::Error::other("an empty line")) }
     }
 }
@@ -77,12 +78,12 @@ impl Iterator for ManifestLines {
     type Item = io::Result<ManifestEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let entry = self.entry().transpose()?;
-        Some(entry.map_err(|error| named(&self.path, Some(self.line_number), &error)))
+        let entry = self.next_entry().transpose()?;
+        Some(entry.map_err(|error| with_file_position(&self.path, Some(self.line_number), &error)))
     }
 }
 
-fn named(path: &Path, line: Option<u64>, error: &io::Error) -> io::Error {
+fn with_file_position(path: &Path, line: Option<u64>, error: &io::Error) -> io::Error {
     let path = escape(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()));
     let line = line.map_or(String::new(), |line| format!(", line {line}"));
     io::Error::new(error.kind(), format!("{path}{line}: {error}"))

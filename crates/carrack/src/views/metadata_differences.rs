@@ -4,7 +4,7 @@ use carrack_engine::MetadataDifference;
 use carrack_model::{APPEND_ONLY, FailureSide, FileFlags, IMMUTABLE, NO_DUMP, UserOrGroup, escape};
 use serde::Serialize;
 
-use crate::lifetime::show_timestamp;
+use crate::lifetime::format_timestamp;
 use crate::views::verify::side_name;
 
 /// One difference. A value that an end lacks is null.
@@ -22,13 +22,15 @@ impl MetadataLine {
     pub fn of(difference: &MetadataDifference) -> MetadataLine {
         use MetadataDifference as Found;
         match difference {
-            Found::Mode { source, sink } => both("mode", mode(*source), mode(*sink)),
-            Found::Time { source, sink } => both("time", show_timestamp(*source), show_timestamp(*sink)),
-            Found::Owner { source, sink } => both("owner", account(source), account(sink)),
-            Found::Group { source, sink } => both("group", account(source), account(sink)),
-            Found::Flags { source, sink } => both("flags", flags(*source), flags(*sink)),
+            Found::Mode { source, sink } => two_value_line("mode", mode(*source), mode(*sink)),
+            Found::Time { source, sink } => {
+                two_value_line("time", format_timestamp(*source), format_timestamp(*sink))
+            }
+            Found::Owner { source, sink } => two_value_line("owner", account(source), account(sink)),
+            Found::Group { source, sink } => two_value_line("group", account(source), account(sink)),
+            Found::Flags { source, sink } => two_value_line("flags", flags(*source), flags(*sink)),
             Found::Holes { source, sink } => {
-                both("holes", format!("{source} bytes"), format!("{sink} bytes"))
+                two_value_line("holes", format!("{source} bytes"), format!("{sink} bytes"))
             }
             Found::Attribute { name, in_source, in_sink } => {
                 let at_sink = if *in_source { "another value" } else { "a value" };
@@ -47,7 +49,7 @@ impl MetadataLine {
             Found::HardLink { with, linked_at } => {
                 let [source, destination] = [FailureSide::Source, FailureSide::Sink]
                     .map(|end| if *linked_at == end { "one file" } else { "another file" }.to_owned());
-                MetadataLine { name: Some(escape(with)), ..both("hard-link", source, destination) }
+                MetadataLine { name: Some(escape(with)), ..two_value_line("hard-link", source, destination) }
             }
         }
     }
@@ -91,7 +93,7 @@ fn attribute_name(name: &[u8]) -> String {
     }
 }
 
-fn both(of: &'static str, source: String, destination: String) -> MetadataLine {
+fn two_value_line(of: &'static str, source: String, destination: String) -> MetadataLine {
     MetadataLine { of, name: None, source: Some(source), destination: Some(destination) }
 }
 
@@ -111,7 +113,7 @@ fn account(account: &UserOrGroup) -> String {
 fn flags(flags: FileFlags) -> String {
     let named = [(IMMUTABLE, "immutable"), (APPEND_ONLY, "append-only"), (NO_DUMP, "no-dump")];
     let set: Vec<&str> =
-        named.into_iter().filter(|(flag, _)| flags.set() & flag != 0).map(|(_, name)| name).collect();
+        named.into_iter().filter(|(flag, _)| flags.active() & flag != 0).map(|(_, name)| name).collect();
     if set.is_empty() { "none".to_owned() } else { set.join(",") }
 }
 

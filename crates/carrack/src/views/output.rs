@@ -15,9 +15,9 @@ pub fn print(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result
 }
 
 /// Returns the outcome of writing. A closed pipe is no error: the reader has seen enough.
-pub fn written(result: io::Result<()>) -> Result<ExitStatus, UserError> {
+pub fn write_outcome(result: io::Result<()>) -> Result<ExitStatus, UserError> {
     match result {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(unwritten(&error)),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(stdout_error(&error)),
         _ => Ok(ExitStatus::Complete),
     }
 }
@@ -28,22 +28,22 @@ pub fn print_with_picture(
     picture: Option<(&Path, String)>,
 ) -> ExitStatus {
     let count = 1 + u64::from(picture.is_some());
-    let printed = written(print(write)).map(drop);
+    let printed = write_outcome(print(write)).map(drop);
     let drawn = picture.map_or(Ok(()), |(path, picture)| canvas::write(&picture, path));
     let troubles = [printed, drawn].into_iter().filter_map(Result::err);
-    let failed = troubles.inspect(UserError::tell).count() as u64;
+    let failed = troubles.inspect(UserError::print).count() as u64;
     ExitStatus::of_counts(count - failed, failed)
 }
 
 /// Returns the error that stdout can't be written.
-pub fn unwritten(error: &io::Error) -> UserError {
+pub fn stdout_error(error: &io::Error) -> UserError {
     UserError::new(format!("writing to stdout: {error}"))
 }
 
 /// Prints the error that stdout can't be written, unless the reader has closed the pipe.
-pub fn tell_unwritten(error: &io::Error) {
+pub fn print_stdout_error(error: &io::Error) {
     if error.kind() != ErrorKind::BrokenPipe {
-        unwritten(error).tell();
+        stdout_error(error).print();
     }
 }
 
@@ -74,20 +74,20 @@ impl StdoutReportWriter {
         match written.and_then(|()| self.out.flush()) {
             Ok(()) => self.done += 1,
             Err(error) => {
-                tell_unwritten(&error);
+                print_stdout_error(&error);
                 (self.failed, self.is_over) = (self.failed + 1, true);
             }
         }
     }
 
     /// Counts and prints a failure in place of a report.
-    pub fn fail(&mut self, trouble: &UserError) {
+    pub fn report_failure(&mut self, trouble: &UserError) {
         self.failed += 1;
-        trouble.tell();
+        trouble.print();
     }
 
     /// Returns the exit code.
-    pub fn exit(self) -> ExitStatus {
+    pub fn into_exit_status(self) -> ExitStatus {
         // After an error the rest of the buffer can't be written either.
         let _ = self.out.into_parts();
         ExitStatus::of_counts(self.done, self.failed)

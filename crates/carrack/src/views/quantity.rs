@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::size;
 
 /// Formats a number as `1,234,567`.
-pub fn grouped(number: u64) -> String {
+pub fn group_digits(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> =
         digits.as_bytes().rchunks(3).rev().filter_map(|g| str::from_utf8(g).ok()).collect();
@@ -13,8 +13,8 @@ pub fn grouped(number: u64) -> String {
 }
 
 /// Formats a count as `1 file` or `2 files`.
-pub fn count(number: u64, one: &str, many: &str) -> String {
-    format!("{} {}", grouped(number), if number == 1 { one } else { many })
+pub fn count_with_noun(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", group_digits(number), if number == 1 { one } else { many })
 }
 
 /// Returns bytes per second, 0 for no time.
@@ -25,7 +25,7 @@ pub fn bytes_per_s(bytes: u64, elapsed: Duration) -> u64 {
 
 /// Formats a rate as `1.5 GiB/s`.
 pub fn rate(bytes_per_s: u64) -> String {
-    format!("{}/s", size::show(bytes_per_s))
+    format!("{}/s", size::format_size(bytes_per_s))
 }
 
 /// Formats a time in its largest unit: `5s`, `12m`, `3h`, `2d`.
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn numbers_for_people() {
         for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
-            assert_eq!(grouped(number), text);
+            assert_eq!(group_digits(number), text);
         }
         assert_eq!(bytes_per_s(10, Duration::ZERO), 0);
     }

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use carrack_options::colour::{self, TextColour};
 use ratatui::text::Span;
 
-use crate::user_error::tame;
+use crate::user_error::escape_control_characters;
 
 /// Space between columns.
 const GAP: &str = "  ";
@@ -47,12 +47,12 @@ impl TextTable {
 
     /// Gives the cells of a column the colour that `colour_of` has for their text, if stdout wants colour.
     pub fn paint(&mut self, column: usize, colour_of: fn(&str) -> Option<TextColour>) {
-        self.painted = colour::is_wanted(&io::stdout()).then_some((column, colour_of));
+        self.painted = colour::wants_colour(&io::stdout()).then_some((column, colour_of));
     }
 
     /// Adds a row. The last cell of a row with fewer cells than columns may have any length.
     pub fn row(&mut self, cells: &[&dyn Display]) {
-        self.rows.push(cells.iter().map(|cell| tame(&cell.to_string())).collect());
+        self.rows.push(cells.iter().map(|cell| escape_control_characters(&cell.to_string())).collect());
     }
 
     /// Returns the lines, without spaces at their ends.
@@ -62,7 +62,7 @@ impl TextTable {
             let cells = row.iter().zip(&widths).zip(&self.is_right).enumerate();
             let cells = cells.map(|(column, ((cell, width), is_right))| {
                 let padding = " ".repeat(width.saturating_sub(width_of(cell)));
-                let cell = self.shown(column, cell);
+                let cell = self.coloured_cell(column, cell);
                 if *is_right { format!("{padding}{cell}") } else { format!("{cell}{padding}") }
             });
             cells.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
@@ -75,7 +75,7 @@ impl TextTable {
     }
 
     /// Returns a cell, with its colour if it has one.
-    fn shown<'c>(&self, column: usize, cell: &'c str) -> Cow<'c, str> {
+    fn coloured_cell<'c>(&self, column: usize, cell: &'c str) -> Cow<'c, str> {
         let colour = self.painted.filter(|(painted, _)| *painted == column);
         match colour.and_then(|(_, colour_of)| colour_of(cell)) {
             Some(colour) => colour::paint(cell, colour, true).into(),
@@ -99,7 +99,9 @@ fn width_of(text: &str) -> usize {
 /// Writes facts about one thing, a line each; facts without words are left out.
 pub fn write_facts(facts: &[(&str, String)], out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let mut told = facts.iter().filter(|(_, words)| !words.is_empty());
-    told.try_for_each(|(label, words)| writeln!(out, "  {label:<LABEL_WIDTH$} {}", tame(words)))
+    told.try_for_each(|(label, words)| {
+        writeln!(out, "  {label:<LABEL_WIDTH$} {}", escape_control_characters(words))
+    })
 }
 
 #[cfg(test)]

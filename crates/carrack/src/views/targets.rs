@@ -16,8 +16,8 @@ pub fn write_targets(targets: &[SharedTargetStatus], out: &mut impl Write) -> io
         TextTable::headed(&["<TARGET", ">USERS", ">BURST", ">LOAD", ">EXPECTED", "<HAS IT", "<WAITS"]);
     for target in targets {
         for line in 0..target.holders.len().max(target.waiting.len()).max(1) {
-            let has = target.holders.get(line).map_or(String::new(), holder);
-            let waits = target.waiting.get(line).map_or(String::new(), waiting);
+            let has = target.holders.get(line).map_or(String::new(), holder_text);
+            let waits = target.waiting.get(line).map_or(String::new(), waiting_text);
             if line > 0 {
                 table.row(&[&"", &"", &"", &"", &"", &has, &waits]);
                 continue;
@@ -41,19 +41,19 @@ fn percent(part: Option<f64>) -> String {
 }
 
 /// Returns the client, its class, and the time left of its grant, or the time until it begins.
-fn holder(holder: &ViewOfHolder) -> String {
-    let who = who(&holder.client, &holder.class);
+fn holder_text(holder: &ViewOfHolder) -> String {
+    let who = client_text(&holder.client, &holder.class);
     match holder.starts_in_us {
         0 => format!("{who} {}ms", holder.ends_in_us / 1_000),
         us => format!("{who} in {}ms", us / 1_000),
     }
 }
 
-fn waiting(waiting: &WaitingClientView) -> String {
-    format!("{} {}ms", who(&waiting.client, &waiting.class), waiting.waits_ms)
+fn waiting_text(waiting: &WaitingClientView) -> String {
+    format!("{} {}ms", client_text(&waiting.client, &waiting.class), waiting.waits_ms)
 }
 
-fn who(client: &str, class: &str) -> String {
+fn client_text(client: &str, class: &str) -> String {
     if class.is_empty() { client.to_owned() } else { format!("{client} ({class})") }
 }
 

@@ -8,10 +8,10 @@ use carrack_register::transfer_records::{
     MoverAvailability, MoverRecord, MoverSessionRecord, TransferRecord, TransferTally,
 };
 
-use crate::lifetime::show_moment;
+use crate::lifetime::format_moment;
 use crate::register::LocalCopyRecord;
 use crate::size;
-use crate::user_error::tame;
+use crate::user_error::escape_control_characters;
 use crate::views::quantity::{age, rate};
 use crate::views::table::{TextTable, write_facts};
 
@@ -70,8 +70,8 @@ impl From<&LocalCopyRecord> for TransferRow {
             bytes_found: standing.bytes_found,
             is_scanned: standing.scan_done || copy.is_complete(),
             bytes_done: standing.bytes_done,
-            bytes_per_s: if copy.runs() { standing.bytes_per_s } else { 0 },
-            is_over: !copy.runs(),
+            bytes_per_s: if copy.is_running() { standing.bytes_per_s } else { 0 },
+            is_over: !copy.is_running(),
             since_s: i64::try_from(copy.started).unwrap_or(i64::MAX),
             source: standing.sources.join(" "),
             destination: standing.destination.clone(),
@@ -90,7 +90,7 @@ impl TransferRow {
     }
 
     /// Returns the time left at the present rate, once the scan is complete.
-    fn left(&self) -> String {
+    fn time_left(&self) -> String {
         let left = self.bytes_found.saturating_sub(self.bytes_done);
         match left.checked_div(self.bytes_per_s).filter(|_| self.is_scanned && !self.is_over) {
             Some(seconds) => age(seconds),
@@ -132,9 +132,9 @@ pub fn write_list(rows: &[TransferRow], now_s: i64, out: &mut impl Write) -> io:
             &if row.priority.is_some() { &row.user } else { "-" },
             &age(u64::try_from(now_s.saturating_sub(row.since_s)).unwrap_or(0)),
             &row.percent(),
-            &size::show(row.bytes_done),
+            &size::format_size(row.bytes_done),
             &rate_if_any(row.bytes_per_s),
-            &row.left(),
+            &row.time_left(),
             &format_args!("{} to {}{label}", row.source, row.destination),
         ]);
     }
@@ -142,18 +142,18 @@ pub fn write_list(rows: &[TransferRow], now_s: i64, out: &mut impl Write) -> io:
 }
 
 fn moment(ms: Option<u64>) -> String {
-    ms.map_or(String::new(), |ms| show_moment((ms / 1000) as i64))
+    ms.map_or(String::new(), |ms| format_moment((ms / 1000) as i64))
 }
 
 /// Returns `words` for a count above `least`, else nothing.
-fn above(least: u64, count: u64, words: String) -> String {
+fn text_if_above(least: u64, count: u64, words: String) -> String {
     if count > least { words } else { String::new() }
 }
 
 /// Writes everything about a transfer.
 pub fn write_transfer(record: &TransferRecord, out: &mut impl Write) -> io::Result<()> {
     let (submission, tally) = (&record.submission, &record.tally);
-    writeln!(out, "{}  {}", tame(&record.id), record.state)?;
+    writeln!(out, "{}  {}", escape_control_characters(&record.id), record.state)?;
     let twice = tally.bytes_moved.saturating_sub(tally.bytes_done);
     let mut facts = vec![
         ("from", submission.source.to_string()),
@@ -163,11 +163,14 @@ pub fn write_transfer(record: &TransferRecord, out: &mut impl Write) -> io::Resu
         ("submitted", moment(Some(record.submitted_ms))),
         ("started", moment(record.started_ms)),
         ("ended", moment(record.ended_ms)),
-        ("files", of_all(tally.files_done.to_string(), tally.files_found.to_string(), tally)),
-        ("bytes", of_all(size::show(tally.bytes_done), size::show(tally.bytes_found), tally)),
+        ("files", done_of_found(tally.files_done.to_string(), tally.files_found.to_string(), tally)),
+        (
+            "bytes",
+            done_of_found(size::format_size(tally.bytes_done), size::format_size(tally.bytes_found), tally),
+        ),
         ("rate", rate_if_any(tally.bytes_per_s)),
-        ("moved twice", above(0, twice, size::show(twice))),
-        ("pairs", above(1, tally.pairs.into(), tally.pairs.to_string())),
+        ("moved twice", text_if_above(0, twice, size::format_size(twice))),
+        ("pairs", text_if_above(1, tally.pairs.into(), tally.pairs.to_string())),
     ];
     facts.extend(record.sessions.iter().map(|session| ("session", session_words(session))));
     facts.extend([
@@ -179,7 +182,7 @@ pub fn write_transfer(record: &TransferRecord, out: &mut impl Write) -> io::Resu
     ]);
     facts.extend(record.undeleted.iter().map(|words| ("stays", words.clone())));
     facts.extend(record.losses.iter().map(|loss| ("lost", loss.clone())));
-    facts.push(("failed", above(0, tally.entries_failed, tally.entries_failed.to_string())));
+    facts.push(("failed", text_if_above(0, tally.entries_failed, tally.entries_failed.to_string())));
     write_facts(&facts, out)?;
     let failures = record.failures.iter().map(|failure| (&failure.path, &failure.detail));
     let skipped = record.skipped.iter().map(|skipped| (&skipped.path, &skipped.reason));
@@ -202,7 +205,7 @@ fn write_entries<'a>(
     out: &mut impl Write,
 ) -> io::Result<()> {
     for (path, words) in entries.by_ref().take(FAILURES_SHOWN) {
-        writeln!(out, "    {}: {}", tame(path), tame(words))?;
+        writeln!(out, "    {}: {}", escape_control_characters(path), escape_control_characters(words))?;
     }
     match entries.len() {
         0 => Ok(()),
@@ -219,7 +222,7 @@ pub fn entries(count: u64) -> String {
     }
 }
 
-fn of_all(done: String, found: String, tally: &TransferTally) -> String {
+fn done_of_found(done: String, found: String, tally: &TransferTally) -> String {
     match (tally.is_scanned, tally.files_found) {
         (_, 0) if !tally.is_scanned => String::new(),
         (true, _) => format!("{done} of {found}"),
@@ -230,9 +233,9 @@ fn of_all(done: String, found: String, tally: &TransferTally) -> String {
 /// Returns the progress in a line.
 pub fn line(record: &TransferRecord) -> String {
     let tally = &record.tally;
-    let mut line = format!("{}  {}", tame(&record.id), record.state);
+    let mut line = format!("{}  {}", escape_control_characters(&record.id), record.state);
     if tally.files_found > 0 {
-        let (done, found) = (size::show(tally.bytes_done), size::show(tally.bytes_found));
+        let (done, found) = (size::format_size(tally.bytes_done), size::format_size(tally.bytes_found));
         line.push_str(&format!("  {done} of {found}, {} of {} files", tally.files_done, tally.files_found));
     }
     if tally.bytes_per_s > 0 {
@@ -248,7 +251,7 @@ pub fn line(record: &TransferRecord) -> String {
         line.push_str(&format!("  {} deleted", tally.entries_deleted));
     }
     if !record.waits_for.is_empty() {
-        line.push_str(&format!("  waits: {}", tame(&record.waits_for)));
+        line.push_str(&format!("  waits: {}", escape_control_characters(&record.waits_for)));
     }
     line
 }

@@ -30,7 +30,7 @@ use carrack_model::{ByteRange, FailureSide, escape};
 use serde::Serialize;
 
 use crate::size;
-use crate::user_error::tame;
+use crate::user_error::escape_control_characters;
 use crate::views::entry::kind_name;
 use crate::views::json::{self, write_line};
 use crate::views::metadata_differences::{self, MetadataLine};
@@ -66,7 +66,7 @@ pub fn write_finding(
         VerifyOutputFormat::Terminal => write!(out, "{word:<10} {}", escape(path))?,
     }
     let colon = if more.is_empty() { "" } else { ": " };
-    writeln!(out, "{colon}{}", tame(&more))
+    writeln!(out, "{colon}{}", escape_control_characters(&more))
 }
 
 /// Writes the summary.
@@ -83,11 +83,11 @@ pub fn write_summary(
     }
     let VerifyTotals { equal, known, bytes_equal, differing, extra, unreadable, skipped, .. } = *verified;
     let mut parts = vec![match verified.part {
-        None => format!("{equal} entries are equal ({})", size::show(bytes_equal)),
+        None => format!("{equal} entries are equal ({})", size::format_size(bytes_equal)),
         Some(part) => {
             let bytes = format!("bytes {}-{}", part.offset, part.offset + part.len - 1);
             let are = if equal > 0 { "are equal" } else { "were compared, and no others" };
-            format!("{bytes} {are} ({})", size::show(part.len))
+            format!("{bytes} {are} ({})", size::format_size(part.len))
         }
     }];
     for (count, what) in [

@@ -48,11 +48,11 @@ impl Site {
         let directory = File::open(self.place.path()).unwrap();
         let journal = Journal::create(directory.as_fd(), &about, &session).unwrap();
         let mut batch = RecordBatch::new();
-        batch.small(&table("", b"small", 5));
-        batch.begin(1, &table("d", b"done", 1 << 20), b".done.carrack-00000029");
-        batch.begin(2, &table("d", b"big", 8_192), temporary);
-        batch.held(2, [ByteRange::new(0, 1_024), ByteRange::new(4_096, 3_072)], &[]);
-        batch.done(1);
+        batch.add_small(&table("", b"small", 5));
+        batch.add_begin(1, &table("d", b"done", 1 << 20), b".done.carrack-00000029");
+        batch.add_begin(2, &table("d", b"big", 8_192), temporary);
+        batch.add_held_ranges(2, [ByteRange::new(0, 1_024), ByteRange::new(4_096, 3_072)], &[]);
+        batch.add_done(1);
         journal.append(&batch, true).unwrap();
         journal
     }
@@ -83,8 +83,8 @@ impl Site {
 fn table(directory: &str, name: &[u8], size: u64) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = EntryTableEncoder::new(&mut table);
-    writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
-    writer.regular(name, size, &Metadata::default(), 1, None);
+    writer.begin_section(&RelPath::new(directory.as_bytes()).unwrap(), None);
+    writer.add_regular(name, size, &Metadata::default(), 1, None);
     table
 }
 

@@ -247,7 +247,7 @@ impl<'a> Copy<'a> {
 pub struct Unheard;
 
 impl TransferObserver for Unheard {
-    fn event(&self, _: &TransferEvent) {}
+    fn handle_event(&self, _: &TransferEvent) {}
 }
 
 /// Returns the refusal of a transfer; empty without one.

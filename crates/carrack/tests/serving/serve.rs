@@ -538,7 +538,11 @@ fn the_sample_is_a_configuration() {
     assert_eq!(whole.tokens.issuers.len(), 1);
     assert_eq!(short.limits, carrack_service::DaemonLimits::default());
     assert!(whole.queue.is_some() && short.queue.is_none());
-    assert!(whole.limits.session().is_some() && whole.pid_file.is_some() && whole.tls.public_keys.is_some());
+    assert!(
+        whole.limits.session_time_limit().is_some()
+            && whole.pid_file.is_some()
+            && whole.tls.public_keys.is_some()
+    );
     assert_eq!(
         (&whole.listen, whole.drain()),
         (&short.listen, short.drain()),

@@ -60,7 +60,7 @@ impl Sharer {
         self.daemon = Some(Serving::start(&self.path("carrack.toml"), &self.path("log")));
         wait_for("targets are granted", || self.exchange().probe().ok());
         // It listens before it grants.
-        sleep(GrantSettings::default().silence());
+        sleep(GrantSettings::default().silence_limit());
     }
 
     fn signal(&mut self, signal: Signal) {

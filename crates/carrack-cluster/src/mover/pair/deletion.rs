@@ -71,7 +71,7 @@ impl DeletionObserver {
 }
 
 impl TransferObserver for DeletionObserver {
-    fn event(&self, event: &TransferEvent) {
+    fn handle_event(&self, event: &TransferEvent) {
         match event {
             TransferEvent::WouldDelete { .. } => {
                 self.going.fetch_add(1, Relaxed);
@@ -85,7 +85,7 @@ impl TransferObserver for DeletionObserver {
                     stays.push(text.clone());
                 }
             }
-            _ => self.pair.event(event),
+            _ => self.pair.handle_event(event),
         }
     }
 }
@@ -99,28 +99,30 @@ impl MoverPairTaskContext {
     ) {
         let mut held = HeldChunkDelivery::new(delivery, case);
         let keeper = Arc::new(AckExtender::new());
-        keeper.take(ITEM, held.acker.clone(), since_boot());
+        keeper.add_delivery(ITEM, held.acker.clone(), since_boot());
         match self.try_delete(&keeper, &mut held).await {
             Ok(()) => {
-                if let (_, Some(mut held)) = self.judge(&keeper, ITEM, held).await {
+                if let (_, Some(mut held)) = self.check_settled_chunk(&keeper, ITEM, held).await {
                     let movers = [&*self.mover.id, &*self.pair.sink];
-                    let entry = held.entry(movers, 0, "", 0);
-                    self.finish(&mut held.case, &entry, &held.acker).await;
+                    let entry = held.take_log_entry(movers, 0, "", 0);
+                    self.log_and_acknowledge(&mut held.case, &entry, &held.acker).await;
                 }
             }
             Err(undone) => {
-                if !keeper.may_be_others(ITEM) {
+                if !keeper.may_be_redelivered(ITEM) {
                     // Without an answer it is redelivered after its ack deadline.
-                    let _ = self.repeated(|| held.acker.nak(GIVEN_BACK_FOR)).await;
+                    let _ = self.retry_transient(|| held.acker.nak(GIVEN_BACK_FOR)).await;
                 }
                 if let UndoneDeletion::Fault(fault) = undone {
-                    self.mover
-                        .say(format!("transfer {}: the deletion: {}", self.pair.transfer, fault.reason));
-                    self.mover.tell_fault(&self.pair.transfer, &self.pair.sink, &fault).await;
+                    self.mover.notify_user(format!(
+                        "transfer {}: the deletion: {}",
+                        self.pair.transfer, fault.reason
+                    ));
+                    self.mover.report_fault(&self.pair.transfer, &self.pair.sink, &fault).await;
                 }
             }
         }
-        keeper.settle(ITEM);
+        keeper.remove_delivery(ITEM);
     }
 
     async fn try_delete(
@@ -148,14 +150,14 @@ impl MoverPairTaskContext {
         {
             let detail = "more entries are to be deleted than --max-delete allows: they stay".to_owned();
             let path = self.leg.sink.as_bytes().into();
-            held.fail(&EntryFailure { path, kind: FailureKind::WriteError, detail });
+            held.record_failure(&EntryFailure { path, kind: FailureKind::WriteError, detail });
         }
         if !held.has_failures() {
             self.run_deletion(keeper, &deletion, false, held).await?;
         }
         // Another try would count removed entries against the limit again, and lose their number.
         if deletion.most.is_some() || deletion.most_percent.is_some() || held.deleted > 0 {
-            held.is_final();
+            held.make_failures_final();
         }
         Ok(())
     }
@@ -163,7 +165,7 @@ impl MoverPairTaskContext {
     /// Refuses a deletion on a mover that sees another storage than the other movers of its site.
     fn check_sink(&self, record: &TransferRecord) -> Result<(), UndoneDeletion> {
         let site = &record.submission.destination.site;
-        let sinks = self.mover.movers.able_lately(site, &self.leg.sink);
+        let sinks = self.mover.movers.recently_ready_mover_ids(site, &self.leg.sink);
         if sinks.contains(&self.pair.sink) {
             return Ok(());
         }
@@ -200,7 +202,7 @@ impl MoverPairTaskContext {
                 ))
             }
         });
-        let keeping = tokio::spawn(Arc::clone(keeper).keep(abort.clone()));
+        let keeping = tokio::spawn(Arc::clone(keeper).extend_until_aborted(abort.clone()));
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut is_told = false;
@@ -208,14 +210,14 @@ impl MoverPairTaskContext {
             tokio::select! {
                 ended = &mut session => break Ok(ended),
                 _ = ticks.tick() => {
-                    if let Some(fault) = observer.pair.hangs() {
+                    if let Some(fault) = observer.pair.storage_hang() {
                         break Err(UndoneDeletion::Fault(fault));
                     }
                     if self.feed.is_ended() && self.is_left_out() {
                         break Err(UndoneDeletion::Interrupted);
                     }
                     // A paused or cancelled transfer deletes nothing, with or without a manager.
-                    if !is_told && self.is_to_end_now().await {
+                    if !is_told && self.should_end_now().await {
                         is_told = true;
                         abort.interrupt();
                     }
@@ -247,7 +249,7 @@ impl MoverPairTaskContext {
             Err(error) if error.is_interrupted() => return Err(UndoneDeletion::Interrupted),
             Err(error) => return Err(UndoneDeletion::Fault(PairFault::of(&error))),
         }
-        observer.pair.take_failures().iter().for_each(|failure| held.fail(failure));
+        observer.pair.take_failures().iter().for_each(|failure| held.record_failure(failure));
         held.deleted += outcome.summary.entries_deleted;
         held.stays = observer.take_stays();
         Ok(observer.going.load(Relaxed))

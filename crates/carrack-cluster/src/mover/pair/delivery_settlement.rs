@@ -32,35 +32,41 @@ const TRY_FOR: Duration = Duration::from_secs(20);
 
 impl MoverPairTaskContext {
     /// Decides about a settled chunk: returns it for the log, or `None` if it was left to others.
-    pub(super) async fn judge(
+    pub(super) async fn check_settled_chunk(
         &self,
         keeper: &AckExtender,
         number: u64,
         mut held: HeldChunkDelivery,
     ) -> (u64, Option<HeldChunkDelivery>) {
-        held.case.settled();
+        held.case.record_settled();
         loop {
             let answer = match held.case.next() {
-                QueuedChunkStep::Prove if !self.is_provable => ChunkStepResult::Doubts(held.doubts()),
+                QueuedChunkStep::Prove if !self.is_provable => {
+                    ChunkStepResult::Doubts(held.blamed_failures())
+                }
                 QueuedChunkStep::Prove => {
                     let [_, site] = &self.sites;
-                    for failure in self.mover.unseen(&held, site, &self.pair.sink, &self.leg.sink).await {
-                        held.fail(&failure);
+                    for failure in
+                        self.mover.unconfirmed_entries(&held, site, &self.pair.sink, &self.leg.sink).await
+                    {
+                        held.record_failure(&failure);
                     }
-                    ChunkStepResult::Doubts(held.doubts())
+                    ChunkStepResult::Doubts(held.blamed_failures())
                 }
-                QueuedChunkStep::ReadTried => match self.repeated(|| self.queue.tried(&held.head)).await {
-                    Ok(tried) => ChunkStepResult::Tried(tried),
-                    Err(_) => ChunkStepResult::Failed,
-                },
-                QueuedChunkStep::NoteTried(tried) => {
-                    answer(self.repeated(|| self.queue.note_tried(&held.head, &tried)).await)
+                QueuedChunkStep::ReadTried => {
+                    match self.retry_transient(|| self.queue.failed_movers(&held.head)).await {
+                        Ok(tried) => ChunkStepResult::Tried(tried),
+                        Err(_) => ChunkStepResult::Failed,
+                    }
                 }
-                QueuedChunkStep::TellDoubts(doubts) => self.tell_doubts(doubts).await,
+                QueuedChunkStep::NoteTried(tried) => to_step_result(
+                    self.retry_transient(|| self.queue.store_failed_movers(&held.head, &tried)).await,
+                ),
+                QueuedChunkStep::TellDoubts(doubts) => self.report_blamed_failures(doubts).await,
                 QueuedChunkStep::Leave(time) => {
                     // Without an answer it is redelivered after its ack deadline.
-                    if !keeper.may_be_others(number) {
-                        let _ = self.repeated(|| held.acker.nak(time)).await;
+                    if !keeper.may_be_redelivered(number) {
+                        let _ = self.retry_transient(|| held.acker.nak(time)).await;
                     }
                     return (number, None);
                 }
@@ -71,12 +77,12 @@ impl MoverPairTaskContext {
                     return (number, Some(held));
                 }
             };
-            held.case.answer(answer, &self.able());
+            held.case.apply_step_result(answer, &self.available_movers());
         }
     }
 
     /// Logs the result of a chunk, and acknowledges it.
-    pub(super) async fn finish(
+    pub(super) async fn log_and_acknowledge(
         &self,
         case: &mut ChunkDeliveryState,
         entry: &TransferLogEntry,
@@ -84,37 +90,40 @@ impl MoverPairTaskContext {
     ) {
         loop {
             let done = match case.next() {
-                QueuedChunkStep::Log => self.repeated(|| self.log.append(entry)).await.map(|_| ()),
-                QueuedChunkStep::Acknowledge => self.repeated(|| acker.ack()).await,
+                QueuedChunkStep::Log => self.retry_transient(|| self.log.append(entry)).await.map(|_| ()),
+                QueuedChunkStep::Acknowledge => self.retry_transient(|| acker.ack()).await,
                 _ => return,
             };
             if let Err(error) = &done {
-                self.mover.say(format!("transfer {}: {error}", self.pair.transfer));
+                self.mover.notify_user(format!("transfer {}: {error}", self.pair.transfer));
             }
-            case.answer(answer(done), &AvailableMovers::default());
+            case.apply_step_result(to_step_result(done), &AvailableMovers::default());
         }
     }
 
     /// Reports to the manager which of the pair's movers may have caused a chunk's failures.
-    pub(super) async fn tell_doubts(&self, doubts: Vec<MoverBlamedChunkFailure>) -> ChunkStepResult {
+    pub(super) async fn report_blamed_failures(
+        &self,
+        doubts: Vec<MoverBlamedChunkFailure>,
+    ) -> ChunkStepResult {
         for MoverBlamedChunkFailure { is_source, reason } in doubts {
             let fault = PairFault { is_source, kind: MoverFaultKind::Doubted, reason };
-            self.mover.tell_fault(&self.pair.transfer, &self.pair.sink, &fault).await;
+            self.mover.report_fault(&self.pair.transfer, &self.pair.sink, &fault).await;
         }
         ChunkStepResult::Done
     }
 
     /// Returns the movers that can read, and those that can write, for this transfer.
-    pub(super) fn able(&self) -> AvailableMovers {
+    pub(super) fn available_movers(&self) -> AvailableMovers {
         let ([source, sink], movers) = (&self.sites, &self.mover.movers);
         AvailableMovers {
-            sources: movers.able_lately(source, &self.leg.source),
-            sinks: movers.able_lately(sink, &self.leg.sink),
+            sources: movers.recently_ready_mover_ids(source, &self.leg.source),
+            sinks: movers.recently_ready_mover_ids(sink, &self.leg.sink),
         }
     }
 
     /// Retries a request that may work later, unless the transfer is over and its queue and log are gone.
-    pub(super) async fn repeated<T, F>(&self, mut tried: impl FnMut() -> F) -> Result<T, BusError>
+    pub(super) async fn retry_transient<T, F>(&self, mut tried: impl FnMut() -> F) -> Result<T, BusError>
     where
         F: Future<Output = Result<T, BusError>>,
     {
@@ -122,9 +131,9 @@ impl MoverPairTaskContext {
         loop {
             match tried().await {
                 Err(error)
-                    if error.may_pass()
+                    if error.is_transient()
                         && began.elapsed() < TRY_FOR
-                        && !self.is_in(TransferState::is_over).await => {}
+                        && !self.is_in_state(TransferState::is_over).await => {}
                 answer => return answer,
             }
             tokio::time::sleep(AGAIN).await;
@@ -132,7 +141,7 @@ impl MoverPairTaskContext {
     }
 }
 
-fn answer(done: Result<(), BusError>) -> ChunkStepResult {
+fn to_step_result(done: Result<(), BusError>) -> ChunkStepResult {
     if done.is_ok() { ChunkStepResult::Done } else { ChunkStepResult::Failed }
 }
 
@@ -169,28 +178,28 @@ impl PairHeldDeliveries {
         }
     }
 
-    pub(super) fn taken(&mut self, TakenWorkChunk { number, held, at }: TakenWorkChunk) {
-        self.keeper.take(number, held.acker.clone(), at);
+    pub(super) fn add_taken_chunk(&mut self, TakenWorkChunk { number, held, at }: TakenWorkChunk) {
+        self.keeper.add_delivery(number, held.acker.clone(), at);
         self.held.insert(number, held);
     }
 
     /// Assigns failures to the chunks with their entries, and failures at the end to the closing chunk.
-    fn note_failures(&mut self, last: Option<u64>) {
+    fn assign_failures(&mut self, last: Option<u64>) {
         for failure in self.work.observer.take_failures() {
-            let mut owners = owners(&self.held, &failure.path);
+            let mut owners = matching_chunks(&self.held, &failure.path);
             if owners.is_empty() {
                 let close = self.held.iter().find(|(_, held)| held.head.kind == WorkItemKind::Close);
                 let last = last.filter(|number| self.held.contains_key(number));
                 owners.extend(last.or(close.map(|(number, _)| *number)));
             }
             for number in owners {
-                self.held.entry(number).and_modify(|held| held.fail(&failure));
+                self.held.entry(number).and_modify(|held| held.record_failure(&failure));
             }
         }
     }
 
     /// Returns true if chunks are in flight.
-    pub(super) fn holds(&self) -> bool {
+    pub(super) fn has_chunks(&self) -> bool {
         !self.held.is_empty()
     }
 
@@ -203,18 +212,18 @@ impl PairHeldDeliveries {
         let (by, of) = (self.work.mover.id.clone(), self.work.name.session.clone());
         let entry = TransferLogEntry::Lost { by, of, number: self.losses_told, losses };
         self.losses_told += 1;
-        if let Err(error) = self.work.repeated(|| self.work.log.append(&entry)).await {
-            self.work.mover.say(format!("transfer {}: {error}", self.work.pair.transfer));
+        if let Err(error) = self.work.retry_transient(|| self.work.log.append(&entry)).await {
+            self.work.mover.notify_user(format!("transfer {}: {error}", self.work.pair.transfer));
         }
     }
 
     /// Handles a chunk that the sink has settled, and those settled since. They are logged together, as each
     /// append takes time.
-    pub(super) async fn settled(&mut self, number: u64, settling: &mut SettledChunkReceiver) {
+    pub(super) async fn handle_settled_chunks(&mut self, number: u64, settling: &mut SettledChunkReceiver) {
         let mut settled = Vec::new();
         let mut next = Some(number);
         while let Some(number) = next {
-            self.note_failures(Some(number));
+            self.assign_failures(Some(number));
             if self.held.get(&number).is_some_and(|held| held.head.kind == WorkItemKind::Close) {
                 self.closing = Some(number);
             } else if let Some(held) = self.held.remove(&number) {
@@ -225,35 +234,37 @@ impl PairHeldDeliveries {
         self.log_losses().await;
         let work = Arc::clone(&self.work);
         let keeper = Arc::clone(&self.keeper);
-        let judged = settled.into_iter().map(|(number, held)| work.judge(&keeper, number, held));
+        let judged =
+            settled.into_iter().map(|(number, held)| work.check_settled_chunk(&keeper, number, held));
         let judged = join_all(judged).await;
         let numbers: Vec<u64> = judged.iter().map(|(number, _)| *number).collect();
-        let done: Vec<_> = judged.into_iter().filter_map(|(_, held)| Some(self.entry(held?))).collect();
+        let done: Vec<_> =
+            judged.into_iter().filter_map(|(_, held)| Some(self.make_log_entry(held?))).collect();
         join_all(done.into_iter().map(|(mut case, entry, acker)| {
             let work = &work;
-            async move { work.finish(&mut case, &entry, &acker).await }
+            async move { work.log_and_acknowledge(&mut case, &entry, &acker).await }
         }))
         .await;
-        numbers.iter().for_each(|number| self.keeper.settle(*number));
+        numbers.iter().for_each(|number| self.keeper.remove_delivery(*number));
     }
 
     /// Returns the log entry of a delivery, and its acknowledgement.
-    fn entry(
+    fn make_log_entry(
         &mut self,
         mut held: HeldChunkDelivery,
     ) -> (ChunkDeliveryState, TransferLogEntry, DeliveryAcker) {
         let moved = self.work.observer.bytes_moved.load(Relaxed);
         let untold = moved.saturating_sub(self.told_bytes);
         let movers = [&*self.work.mover.id, &*self.work.pair.sink];
-        let entry = held.entry(movers, untold, &self.work.name.session, moved);
-        if held.moves() {
+        let entry = held.take_log_entry(movers, untold, &self.work.name.session, moved);
+        if held.logs_moved_bytes() {
             self.told_bytes = moved;
         }
         (held.case, entry, held.acker)
     }
 
     /// Logs moved bytes that belong to no chunk's entry, unless the transfer is over and its log may be gone.
-    async fn log_the_rest(&mut self) {
+    async fn log_remaining_bytes(&mut self) {
         let moved = self.work.observer.bytes_moved.load(Relaxed);
         let bytes = moved.saturating_sub(std::mem::replace(&mut self.told_bytes, moved));
         if bytes == 0 {
@@ -268,7 +279,7 @@ impl PairHeldDeliveries {
         }
     }
 
-    pub(super) async fn report(&mut self) {
+    pub(super) async fn send_report(&mut self) {
         let work = &self.work;
         let (then, before) = self.reported;
         let bytes_moved = work.observer.bytes_moved.load(Relaxed);
@@ -276,16 +287,16 @@ impl PairHeldDeliveries {
         let bytes_per_s = (bytes_moved.saturating_sub(before) as f64 / elapsed) as u64;
         self.reported = (Instant::now(), bytes_moved);
         if bytes_per_s > 0 {
-            work.learn(|threshold| threshold.reads_at(bytes_per_s));
+            work.update_threshold(|threshold| threshold.record_read_rate(bytes_per_s));
         }
-        let SessionResources { transport, readers, streams } = *work.observer.means();
+        let SessionResources { transport, readers, streams } = *work.observer.resources();
         let report_now = MoverPairReport {
             sink: work.pair.sink.clone(),
             bytes_moved,
             bytes_per_s,
             chunks_held: self.held.len() as u32,
             threshold_bytes: work.threshold().bytes(),
-            waits_at: work.observer.waits_at(),
+            waits_at: work.observer.waiting_side(),
             transport: transport.to_owned(),
             readers,
             streams,
@@ -293,21 +304,21 @@ impl PairHeldDeliveries {
         };
         // The next report comes soon.
         let _ = report(&work.mover.bus, &work.pair.transfer, &report_now).await;
-        work.mover.moves(MoverPairKey::of(&work.pair), bytes_per_s);
+        work.mover.set_pair_rate(MoverPairKey::of(&work.pair), bytes_per_s);
     }
 
     /// Handles the end of the session.
-    pub(super) async fn over(mut self, outcome: TransferOutcome) -> MoverPairOutcome {
+    pub(super) async fn handle_session_end(mut self, outcome: TransferOutcome) -> MoverPairOutcome {
         self.work.observer.bytes_moved.fetch_max(outcome.summary.bytes_done, Relaxed);
-        self.note_failures(None);
+        self.assign_failures(None);
         self.log_losses().await;
-        self.log_the_rest().await;
+        self.log_remaining_bytes().await;
         match outcome.result {
             Ok(()) => {
                 if let Some(mut held) = self.closing.and_then(|number| self.held.remove(&number)) {
-                    held.case.closed();
-                    let (mut case, entry, acker) = self.entry(held);
-                    self.work.finish(&mut case, &entry, &acker).await;
+                    held.case.record_session_closed();
+                    let (mut case, entry, acker) = self.make_log_entry(held);
+                    self.work.log_and_acknowledge(&mut case, &entry, &acker).await;
                 }
                 // Chunks that the session has not taken.
                 self.give_back(Duration::ZERO).await;
@@ -318,8 +329,8 @@ impl PairHeldDeliveries {
                     self.give_back(Duration::ZERO).await;
                     return MoverPairOutcome::Well;
                 }
-                if error.speaks_for_tcp() {
-                    self.work.mover.known_paths.fabric_broke(&self.work.sink.host);
+                if error.should_retry_over_tcp() {
+                    self.work.mover.known_paths.record_broken_fabric(&self.work.sink.host);
                 }
                 self.give_back(GIVEN_BACK_FOR).await;
                 PairFault::of(&error).into()
@@ -331,19 +342,19 @@ impl PairHeldDeliveries {
     /// too.
     pub(super) async fn give_back(&mut self, delay: Duration) {
         let all = self.held.drain();
-        let held = all.filter(|(number, _)| !self.keeper.may_be_others(*number)).map(|(_, held)| held);
+        let held = all.filter(|(number, _)| !self.keeper.may_be_redelivered(*number)).map(|(_, held)| held);
         let held: Vec<HeldChunkDelivery> = held.collect();
         // Without an answer they are redelivered after their ack deadline.
         let work = &self.work;
-        join_all(held.iter().map(|held| work.repeated(|| held.acker.nak(delay)))).await;
+        join_all(held.iter().map(|held| work.retry_transient(|| held.acker.nak(delay)))).await;
     }
 }
 
 /// Returns the chunks that a failure may belong to: those that match most of its path. For a large file these
 /// are all held parts, as the failed one is unknown. Bytes of the other parts don't travel again.
-fn owners(held: &HashMap<u64, HeldChunkDelivery>, path: &[u8]) -> Vec<u64> {
+fn matching_chunks(held: &HashMap<u64, HeldChunkDelivery>, path: &[u8]) -> Vec<u64> {
     let known: Vec<(u64, usize)> =
-        held.iter().filter_map(|(number, held)| Some((*number, held.knows(path)?))).collect();
+        held.iter().filter_map(|(number, held)| Some((*number, held.matching_suffix_len(path)?))).collect();
     let most = known.iter().map(|(_, known)| *known).max();
     known.into_iter().filter(|(_, known)| Some(*known) == most).map(|(number, _)| number).collect()
 }

@@ -22,7 +22,7 @@ const PULL_WAIT: Duration = Duration::from_secs(5);
 
 impl MoverPairTaskContext {
     /// Updates the threshold with a measurement of the session.
-    pub(super) fn learn(&self, learn: impl FnOnce(&mut ChunkRequestThreshold)) {
+    pub(super) fn update_threshold(&self, learn: impl FnOnce(&mut ChunkRequestThreshold)) {
         let mut threshold = self.threshold();
         learn(&mut threshold);
         self.feed.set_threshold(threshold.bytes());
@@ -37,20 +37,20 @@ impl MoverPairTaskContext {
         let (mut numbers, chunks) = (0.., self.queue.chunks());
         // A session often begins before its first chunk is there, as the scan begins with it.
         let mut some_wait = false;
-        while let Some(idle_bytes) = self.feed.wants().await {
+        while let Some(idle_bytes) = self.feed.wait_for_demand().await {
             let mut deliveries = self.pull(&chunks, some_wait, idle_bytes).await;
             some_wait = deliveries.iter().any(|delivery| delivery.behind > 0);
             // The closing chunk must be the last.
             deliveries.sort_by_key(|delivery| delivery.head.kind == WorkItemKind::Close);
             for delivery in deliveries {
-                let Some(case) = self.takes(&delivery).await else { continue };
+                let Some(case) = self.accept_or_leave(&delivery).await else { continue };
                 if delivery.head.kind == WorkItemKind::Delete {
                     // In a session of its own; no other work of the transfer is in flight.
                     self.delete(delivery, case).await;
                     continue;
                 }
                 let Some(number) = numbers.next() else { return };
-                let (head, is_again) = (delivery.head, delivery.is_again());
+                let (head, is_again) = (delivery.head, delivery.is_redelivered());
                 self.is_closing.fetch_or(head.kind == WorkItemKind::Close, Relaxed);
                 let held = HeldChunkDelivery::new(delivery, case);
                 let table = held.table().to_vec();
@@ -62,29 +62,31 @@ impl MoverPairTaskContext {
                     self.close(head.attempt, number, &mut numbers).await;
                     return;
                 }
-                self.learn(|threshold| threshold.took(head.bytes + FILE_COSTS_BYTES * head.entries));
-                self.feed.give(self.chunk(number, &head, is_again, table));
+                self.update_threshold(|threshold| {
+                    threshold.record_chunk_size(head.bytes + FILE_COSTS_BYTES * head.entries)
+                });
+                self.feed.add_chunk(self.chunk(number, &head, is_again, table));
             }
         }
     }
 
     /// Returns the case of a chunk that this pair takes; `None` if it is left to others.
-    async fn takes(&self, delivery: &QueueDelivery<WorkItemHeader>) -> Option<ChunkDeliveryState> {
+    async fn accept_or_leave(&self, delivery: &QueueDelivery<WorkItemHeader>) -> Option<ChunkDeliveryState> {
         let mut case = ChunkDeliveryState::new(&self.mover.id, &self.pair.sink, delivery.delivered);
         loop {
             let answer = match case.next() {
-                QueuedChunkStep::ReadTried => match self.queue.tried(&delivery.head).await {
+                QueuedChunkStep::ReadTried => match self.queue.failed_movers(&delivery.head).await {
                     Ok(tried) => ChunkStepResult::Tried(tried),
                     Err(_) => ChunkStepResult::Failed,
                 },
-                QueuedChunkStep::TellDoubts(doubts) => self.tell_doubts(doubts).await,
+                QueuedChunkStep::TellDoubts(doubts) => self.report_blamed_failures(doubts).await,
                 QueuedChunkStep::Leave(time) => match delivery.nak(time).await {
                     Ok(()) => return None,
-                    Err(_) => return Some(case.carried()),
+                    Err(_) => return Some(case.skip_to_carry()),
                 },
                 _ => return Some(case),
             };
-            case.answer(answer, &self.able());
+            case.apply_step_result(answer, &self.available_movers());
         }
     }
 
@@ -96,10 +98,10 @@ impl MoverPairTaskContext {
         idle_bytes: u64,
     ) -> Vec<QueueDelivery<WorkItemHeader>> {
         let (began, count) = (Instant::now(), self.threshold().chunks_at_once(idle_bytes));
-        let waiting = if some_wait { at_once(chunks, count).await } else { Ok(Vec::new()) };
+        let waiting = if some_wait { pull_available(chunks, count).await } else { Ok(Vec::new()) };
         let pulled = match waiting {
             Ok(deliveries) if !deliveries.is_empty() => {
-                self.learn(|threshold| threshold.answered(began.elapsed()));
+                self.update_threshold(|threshold| threshold.record_round_trip(began.elapsed()));
                 return deliveries;
             }
             Ok(_) => chunks.next(PULL_WAIT).await,
@@ -151,8 +153,14 @@ impl MoverPairTaskContext {
             for table in tables {
                 let Some(number) = numbers.next() else { return };
                 let work = ChunkWorkKind::Files;
-                self.feed.give(ChunkOfEntries { number, work, is_repeated: false, table, source_name: None });
-                if self.feed.wants().await.is_none() {
+                self.feed.add_chunk(ChunkOfEntries {
+                    number,
+                    work,
+                    is_repeated: false,
+                    table,
+                    source_name: None,
+                });
+                if self.feed.wait_for_demand().await.is_none() {
                     return;
                 }
             }
@@ -162,21 +170,21 @@ impl MoverPairTaskContext {
             Err(_) => true,
         };
         let work = if has_failures { ChunkWorkKind::Files } else { ChunkWorkKind::Close };
-        self.feed.give(ChunkOfEntries {
+        self.feed.add_chunk(ChunkOfEntries {
             number,
             work,
             is_repeated: false,
             table: Vec::new(),
             source_name: None,
         });
-        if self.feed.wants().await.is_some() {
+        if self.feed.wait_for_demand().await.is_some() {
             self.feed.end();
         }
     }
 }
 
 /// Pulls up to `count` messages that are available at once.
-async fn at_once(
+async fn pull_available(
     chunks: &QueuePuller<WorkItemHeader>,
     count: u64,
 ) -> Result<Vec<QueueDelivery<WorkItemHeader>>, BusError> {

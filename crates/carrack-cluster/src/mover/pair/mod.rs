@@ -31,7 +31,7 @@ use tokio::time::MissedTickBehavior;
 use self::delivery_settlement::PairHeldDeliveries;
 use super::ack_extender::AckExtender;
 use super::dial::dial;
-use super::engine_settings::terms;
+use super::engine_settings::spec_and_settings;
 use super::feed::MoverPairChunkFeed;
 use super::held_chunk::HeldChunkDelivery;
 use super::session_name::SessionName;
@@ -98,7 +98,7 @@ impl PairFault {
     /// Returns the fault of a session that began: the source was checked before.
     fn of(error: &SessionError) -> PairFault {
         let kind = match error {
-            error if error.is_full() => MoverFaultKind::Full,
+            error if error.is_destination_full() => MoverFaultKind::Full,
             SessionError::Local { .. } => return PairFault::at_source(MoverFaultKind::Passing, error),
             SessionError::Refused { .. } | SessionError::PeerAborted { .. } | SessionError::Version(_) => {
                 MoverFaultKind::Refused
@@ -137,7 +137,7 @@ struct SessionResources {
 }
 
 /// The counts of a session by which it is seen to move.
-fn steps(progress: &TransferProgress) -> [u64; 6] {
+fn progress_counts(progress: &TransferProgress) -> [u64; 6] {
     [
         progress.entries_done,
         progress.entries_failed,
@@ -161,14 +161,16 @@ impl MoverSessionObserver {
         }
     }
 
-    fn means(&self) -> MutexGuard<'_, SessionResources> {
+    fn resources(&self) -> MutexGuard<'_, SessionResources> {
         self.means.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn progress(&self, progress: &TransferProgress) {
+    fn record_progress(&self, progress: &TransferProgress) {
         self.bytes_moved.store(progress.bytes_moved, Relaxed);
         let mut moved_at = self.moved_at.lock().unwrap_or_else(PoisonError::into_inner);
-        if steps(&moved_at.1) != steps(progress) || progress.storage_busy == (false, false) {
+        if progress_counts(&moved_at.1) != progress_counts(progress)
+            || progress.storage_busy == (false, false)
+        {
             moved_at.0 = Instant::now();
         }
         moved_at.1 = *progress;
@@ -176,7 +178,7 @@ impl MoverSessionObserver {
 
     /// Returns a fault if nothing has moved for long and a thread waits for storage: the source's storage if
     /// both ends wait.
-    fn hangs(&self) -> Option<PairFault> {
+    fn storage_hang(&self) -> Option<PairFault> {
         let (moved_at, progress) = *self.moved_at.lock().unwrap_or_else(PoisonError::into_inner);
         let for_s = moved_at.elapsed().as_secs();
         if moved_at.elapsed() < HANGS_AFTER {
@@ -192,7 +194,7 @@ impl MoverSessionObserver {
 
     /// Returns the end whose storage limits the session: the only end with a thread in storage, else the end
     /// with the most time there.
-    fn waits_at(&self) -> StorageWaitSide {
+    fn waiting_side(&self) -> StorageWaitSide {
         let (_, progress) = *self.moved_at.lock().unwrap_or_else(PoisonError::into_inner);
         match (progress.storage_busy, progress.limiter) {
             ((true, false), _) | (_, LimitingStage::SourceStorage) => StorageWaitSide::Source,
@@ -211,15 +213,15 @@ impl MoverSessionObserver {
 }
 
 impl TransferObserver for MoverSessionObserver {
-    fn event(&self, event: &TransferEvent) {
+    fn handle_event(&self, event: &TransferEvent) {
         match event {
-            TransferEvent::Progress(progress) => self.progress(progress),
+            TransferEvent::Progress(progress) => self.record_progress(progress),
             TransferEvent::Connected { transport, streams, .. } => {
-                let mut means = self.means();
+                let mut means = self.resources();
                 (means.transport, means.streams) = (transport, *streams);
             }
             TransferEvent::Source(report) => {
-                let mut means = self.means();
+                let mut means = self.resources();
                 means.readers = report.lanes.iter().map(|lane| lane.readers).sum();
                 means.streams = report.lanes.iter().map(|lane| lane.streams).sum();
             }
@@ -284,14 +286,14 @@ pub(super) async fn run(
     record: &TransferRecord,
     stop: watch::Receiver<bool>,
 ) -> MoverPairOutcome {
-    let begun = begin(mover, pair, record).await;
+    let begun = prepare_pair_task(mover, pair, record).await;
     match begun {
-        Ok((work, transfer)) => work.carry(transfer, stop).await,
+        Ok((work, transfer)) => work.run_session(transfer, stop).await,
         Err(end) => end,
     }
 }
 
-async fn begin(
+async fn prepare_pair_task(
     mover: Arc<MoverContext>,
     pair: MoverPairRecord,
     record: &TransferRecord,
@@ -301,15 +303,15 @@ async fn begin(
         return Err(PairFault::passing(reason).into());
     };
     let base = open_source(&mover, &leg).await?;
-    let (spec, mut settings) =
-        terms(&record.submission.options).map_err(|trouble| PairFault::refused(trouble.line()))?;
+    let (spec, mut settings) = spec_and_settings(&record.submission.options)
+        .map_err(|trouble| PairFault::refused(trouble.line()))?;
     let Some(sink) = mover.movers.get(&pair.sink) else {
         let reason = format!("the mover {} is not there", pair.sink);
         return Err(PairFault::at_sink(MoverFaultKind::Unreachable, reason).into());
     };
     settings.history = Some(mover.known_paths.history(&sink.host));
     settings.fabric = fabric(&mover, &sink, settings.fabric).map_err(PairFault::refused)?;
-    settings.sharing = mover.sharing().await;
+    settings.sharing = mover.grant_exchange().await;
     settings.spill = mover.options.spill.clone();
     let is_provable = !spec.sync.as_ref().is_some_and(|sync| sync.existing || sync.ignore_existing);
     let queue = TransferWorkStream::open(&mover.bus, &pair.transfer).await.map_err(PairFault::passing)?;
@@ -327,7 +329,7 @@ async fn begin(
         identity: Some(identity),
         feed: None,
     };
-    let transfer = of_chunks(&whole, &feed);
+    let transfer = chunk_session_request(&whole, &feed);
     let work = MoverPairTaskContext {
         observer: Arc::new(MoverSessionObserver::new(Arc::clone(&mover.options.say))),
         mover,
@@ -349,7 +351,7 @@ async fn begin(
 }
 
 /// Returns the transfer of the chunks from `feed`.
-fn of_chunks(whole: &TransferRequest, feed: &Arc<MoverPairChunkFeed>) -> TransferRequest {
+fn chunk_session_request(whole: &TransferRequest, feed: &Arc<MoverPairChunkFeed>) -> TransferRequest {
     let feed = Some(ChunkFeedHandle(Arc::clone(feed) as Arc<dyn SourceChunkFeed>));
     let mut transfer = TransferRequest { feed, ..whole.clone() };
     if let Some(sync) = &mut transfer.spec.sync {
@@ -386,7 +388,7 @@ fn with_slash(path: &str) -> PathBuf {
     PathBuf::from(format!("{}/", path.trim_end_matches('/')))
 }
 
-fn is_out(mover: &MoverRecord) -> bool {
+fn is_unavailable(mover: &MoverRecord) -> bool {
     !mover.ill.is_empty() || !mover.left_out.is_empty()
 }
 
@@ -424,7 +426,7 @@ fn new_run() -> std::io::Result<TransferExecutionId> {
 }
 
 impl MoverPairTaskContext {
-    async fn carry(
+    async fn run_session(
         self,
         (transfer, mut settling): (TransferRequest, SettledChunkReceiver),
         stop: watch::Receiver<bool>,
@@ -439,22 +441,23 @@ impl MoverPairTaskContext {
         let getting = tokio::spawn(Arc::clone(&work).get(taken));
 
         let keeper = Arc::new(AckExtender::new());
-        let keeping = tokio::spawn(Arc::clone(&keeper).keep(abort.clone()));
+        let keeping = tokio::spawn(Arc::clone(&keeper).extend_until_aborted(abort.clone()));
         let mut books = PairHeldDeliveries::new(Arc::clone(&work), keeper);
-        let outcome =
-            work.attend(&mut books, &mut session, (&mut taking, &mut settling), (stop, &abort)).await;
+        let outcome = work
+            .process_session_events(&mut books, &mut session, (&mut taking, &mut settling), (stop, &abort))
+            .await;
         keeping.abort();
         work.feed.close();
         // Chunks on their way from the server are returned, too.
         let _ = getting.await;
         while let Ok(taken) = taking.try_recv() {
-            books.taken(taken);
+            books.add_taken_chunk(taken);
         }
         while let Ok(number) = settling.try_recv() {
-            books.settled(number, &mut settling).await;
+            books.handle_settled_chunks(number, &mut settling).await;
         }
         let fault = match outcome {
-            Ok(Ok(Ok(outcome))) => return books.over(outcome).await,
+            Ok(Ok(Ok(outcome))) => return books.handle_session_end(outcome).await,
             Ok(Ok(Err(unreached))) => PairFault::at_sink(MoverFaultKind::Unreachable, unreached),
             Ok(Err(panic)) => PairFault::at_source(MoverFaultKind::Passing, panic),
             Err(SessionLeaveReason::Hangs(fault)) => {
@@ -489,7 +492,7 @@ impl MoverPairTaskContext {
     }
 
     /// Keeps the books while the session runs; returns its end, or the reason for leaving it.
-    async fn attend(
+    async fn process_session_events(
         &self,
         books: &mut PairHeldDeliveries,
         session: &mut SessionThread,
@@ -502,23 +505,23 @@ impl MoverPairTaskContext {
         loop {
             tokio::select! {
                 biased;
-                Some(taken) = taking.recv() => books.taken(taken),
-                Some(number) = settling.recv() => books.settled(number, settling).await,
+                Some(taken) = taking.recv() => books.add_taken_chunk(taken),
+                Some(number) = settling.recv() => books.handle_settled_chunks(number, settling).await,
                 ended = &mut *session => return Ok(ended),
                 _ = ticks.tick() => {
-                    if let Some(fault) = self.observer.hangs().filter(|_| books.holds()) {
+                    if let Some(fault) = self.observer.storage_hang().filter(|_| books.has_chunks()) {
                         return Err(SessionLeaveReason::Hangs(fault));
                     }
                     if books.was_told && self.is_left_out() {
                         return Err(SessionLeaveReason::IsLeftOut);
                     }
-                    books.report().await;
+                    books.send_report().await;
                 }
                 changed = stop.changed() => {
                     if (changed.is_err() || *stop.borrow()) && !self.is_closing.load(Relaxed) {
                         self.feed.end();
                         books.was_told = true;
-                        if self.is_to_end_now().await {
+                        if self.should_end_now().await {
                             abort.interrupt();
                         }
                     }
@@ -530,19 +533,19 @@ impl MoverPairTaskContext {
     /// Returns true if one of its movers is left out for now. The pair's chunks are then for others.
     fn is_left_out(&self) -> bool {
         let sink = self.mover.movers.get(&self.pair.sink);
-        is_out(&self.mover.registration.record()) || sink.is_some_and(|sink| is_out(&sink))
+        is_unavailable(&self.mover.registration.record()) || sink.is_some_and(|sink| is_unavailable(&sink))
     }
 
     /// Returns true if the user has stopped the transfer, or the other mover is gone. Unsettled chunks are
     /// returned then. When the transfer continues, their recorded bytes don't travel again.
-    async fn is_to_end_now(&self) -> bool {
+    async fn should_end_now(&self) -> bool {
         self.mover.movers.get(&self.pair.sink).is_none()
-            || self.is_in(|state| state == TransferState::Paused || state.is_over()).await
+            || self.is_in_state(|state| state == TransferState::Paused || state.is_over()).await
     }
 
     /// Returns true if the transfer is in one of these states, or unknown. After NATS was emptied no manager
     /// waits for the pair's chunks, and the same transfer may be submitted again.
-    async fn is_in(&self, states: impl Fn(TransferState) -> bool) -> bool {
+    async fn is_in_state(&self, states: impl Fn(TransferState) -> bool) -> bool {
         match self.mover.transfers.get(&self.pair.transfer).await {
             Ok(record) => states(record.state),
             Err(FindError::Unknown(_)) => true,

@@ -8,14 +8,15 @@ use carrack_model::escape;
 use carrack_transport::SessionControlLink;
 use carrack_wire::message::{BrowseDone, BrowsedEntriesMessage, ControlMessage, PathOperationMessage};
 
-use super::message::{ENTRIES_MAX, to_browse, to_found};
+use super::message::{ENTRIES_MAX, item_from_message, request_to_message};
 use super::operation::{
     BrowseItem, PATIENCE, PathOperationRequest, RemotePathOperation, RemotePathOperationCounts,
 };
 use crate::abort::AbortHandle;
 use crate::error::SessionError;
 use crate::session::handshake::{
-    ANSWER_TIMEOUT, FirstMessageSender, expect, explained, no_slots, receive_preamble, say, send_preamble,
+    ANSWER_TIMEOUT, FirstMessageSender, await_peer_reason, control_only_pool, receive_message,
+    receive_preamble, send_message, send_preamble,
 };
 use crate::settings::PeerChannel;
 
@@ -29,7 +30,7 @@ const SLOT_BYTES: u32 = carrack_model::limits::SLOT_BYTES_MIN as u32;
 /// # Errors
 /// [`SessionError::Refused`] if the other end does not allow the operation, or can't perform it; results may
 /// have been passed to `found` before.
-pub fn browse(
+pub fn perform_remote_operation(
     peer: PeerChannel,
     browsing: &PathOperationRequest,
     found: &mut dyn FnMut(BrowseItem) -> ControlFlow<()>,
@@ -38,21 +39,25 @@ pub fn browse(
     let mut link = SessionControlLink::new(peer.channel, SLOT_BYTES)
         .map_err(SessionError::local("setting up the control channel"))?;
     link.interrupt_on(Some(abort.readiness_owned().map_err(SessionError::local("watching for signals"))?));
-    let slots = no_slots()?;
+    let slots = control_only_pool()?;
     let mut hearing =
         BrowseReceiver { asked: browsing.operation, found, summary: RemotePathOperationCounts::default() };
-    let asked = to_browse(browsing, &peer.token);
-    let heard = ask(&mut link, asked).and_then(|()| hearing.hear_all(&mut link, &slots));
+    let asked = request_to_message(browsing, &peer.token);
+    let heard =
+        send_operation_request(&mut link, asked).and_then(|()| hearing.receive_results(&mut link, &slots));
     match heard {
         Ok(()) => Ok(hearing.summary),
         Err(_) if abort.is_set() => Err(SessionError::Interrupted),
-        Err(error) => Err(explained(&mut link, &slots, error)),
+        Err(error) => Err(await_peer_reason(&mut link, &slots, error)),
     }
 }
 
-fn ask(link: &mut SessionControlLink, wanted: PathOperationMessage) -> Result<(), SessionError> {
+fn send_operation_request(
+    link: &mut SessionControlLink,
+    wanted: PathOperationMessage,
+) -> Result<(), SessionError> {
     // A process that is not carrack may still have printed a reason.
-    let said = send_preamble(link).and_then(|()| say(link, ControlMessage::Browse(wanted)));
+    let said = send_preamble(link).and_then(|()| send_message(link, ControlMessage::Browse(wanted)));
     receive_preamble(link, FirstMessageSender::OfResponder(ANSWER_TIMEOUT))?;
     said
 }
@@ -65,17 +70,21 @@ struct BrowseReceiver<'a> {
 }
 
 impl BrowseReceiver<'_> {
-    fn hear_all(&mut self, link: &mut SessionControlLink, slots: &SlotPool) -> Result<(), SessionError> {
+    fn receive_results(
+        &mut self,
+        link: &mut SessionControlLink,
+        slots: &SlotPool,
+    ) -> Result<(), SessionError> {
         loop {
-            let flow = match expect(link, slots, Instant::now() + PATIENCE)? {
-                ControlMessage::Entries(entries) => self.hear_entries(entries)?,
+            let flow = match receive_message(link, slots, Instant::now() + PATIENCE)? {
+                ControlMessage::Entries(entries) => self.receive_entries(entries)?,
                 ControlMessage::Failure(failure) => {
                     self.summary.failed_count += 1;
                     let (path, detail) = (failure.path.into(), escape(failure.detail.as_bytes()));
                     (self.found)(BrowseItem::Failed { path, detail })
                 }
                 ControlMessage::Heartbeat(_) => ControlFlow::Continue(()),
-                ControlMessage::BrowseDone(done) => return self.end(done),
+                ControlMessage::BrowseDone(done) => return self.handle_done(done),
                 _ => return Err(SessionError::Protocol("a message of another session".into())),
             };
             if flow.is_break() {
@@ -84,7 +93,7 @@ impl BrowseReceiver<'_> {
         }
     }
 
-    fn hear_entries(
+    fn receive_entries(
         &mut self,
         BrowsedEntriesMessage { entries }: BrowsedEntriesMessage,
     ) -> Result<ControlFlow<()>, SessionError> {
@@ -99,7 +108,7 @@ impl BrowseReceiver<'_> {
         }
         for entry in entries {
             self.summary.done_count += 1;
-            if (self.found)(to_found(entry, self.asked)?).is_break() {
+            if (self.found)(item_from_message(entry, self.asked)?).is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -107,7 +116,7 @@ impl BrowseReceiver<'_> {
     }
 
     /// Ends the operation. The caller has counted the results that were sent.
-    fn end(&mut self, done: BrowseDone) -> Result<(), SessionError> {
+    fn handle_done(&mut self, done: BrowseDone) -> Result<(), SessionError> {
         match self.asked {
             RemotePathOperation::List => {}
             RemotePathOperation::Stat if self.summary.done_count == 0 => {

@@ -22,7 +22,7 @@ const MODE_MAX: u32 = 0o7777;
 /// `BrowsedEntry.kind` of an export.
 const EXPORT: u32 = 7;
 
-pub(super) fn to_browse(browsing: &PathOperationRequest, token: &str) -> PathOperationMessage {
+pub(super) fn request_to_message(browsing: &PathOperationRequest, token: &str) -> PathOperationMessage {
     let (operation, deep) = match browsing.operation {
         RemotePathOperation::List => (1, false),
         RemotePathOperation::Stat => (2, false),
@@ -38,7 +38,9 @@ pub(super) fn to_browse(browsing: &PathOperationRequest, token: &str) -> PathOpe
     }
 }
 
-pub(super) fn to_browsing(message: &PathOperationMessage) -> Result<PathOperationRequest, SessionError> {
+pub(super) fn request_from_message(
+    message: &PathOperationMessage,
+) -> Result<PathOperationRequest, SessionError> {
     let operation = match message.operation {
         1 => RemotePathOperation::List,
         2 => RemotePathOperation::Stat,
@@ -52,7 +54,7 @@ pub(super) fn to_browsing(message: &PathOperationMessage) -> Result<PathOperatio
     Ok(PathOperationRequest { operation, path: PathBuf::from(OsStr::from_bytes(&message.path)) })
 }
 
-pub(super) fn of_entries(entries: Vec<ListedEntry>) -> BrowsedEntriesMessage {
+pub(super) fn entries_to_message(entries: Vec<ListedEntry>) -> BrowsedEntriesMessage {
     let entries = entries.into_iter().map(|entry| BrowsedEntry {
         kind: KINDS.iter().find(|(_, kind)| *kind == entry.kind).map_or(0, |(code, _)| *code),
         name: entry.name.into(),
@@ -66,7 +68,7 @@ pub(super) fn of_entries(entries: Vec<ListedEntry>) -> BrowsedEntriesMessage {
     BrowsedEntriesMessage { entries: entries.collect() }
 }
 
-pub(super) fn of_exports(names: &[String]) -> BrowsedEntriesMessage {
+pub(super) fn exports_to_message(names: &[String]) -> BrowsedEntriesMessage {
     let entries = names.iter().map(|name| BrowsedEntry {
         name: name.clone().into_bytes(),
         kind: EXPORT,
@@ -77,7 +79,10 @@ pub(super) fn of_exports(names: &[String]) -> BrowsedEntriesMessage {
 
 /// Decodes an entry. `asked` decides if it is valid: only the entry of [`RemotePathOperation::Stat`] may lack
 /// a name.
-pub(super) fn to_found(entry: BrowsedEntry, asked: RemotePathOperation) -> Result<BrowseItem, SessionError> {
+pub(super) fn item_from_message(
+    entry: BrowsedEntry,
+    asked: RemotePathOperation,
+) -> Result<BrowseItem, SessionError> {
     let is_nameless = entry.name.is_empty() && asked == RemotePathOperation::Stat;
     if !is_nameless {
         check_name(&entry.name).map_err(|problem| SessionError::Protocol(format!("an entry: {problem}")))?;
@@ -121,18 +126,23 @@ mod tests {
             RemotePathOperation::Remove { recursive: false },
         ] {
             let browsing = PathOperationRequest { operation, path: OsStr::from_bytes(b"/a\xff/").into() };
-            let message = to_browse(&browsing, "t");
-            assert_eq!((to_browsing(&message).unwrap(), &*message.token), (browsing, "t"));
+            let message = request_to_message(&browsing, "t");
+            assert_eq!((request_from_message(&message).unwrap(), &*message.token), (browsing, "t"));
         }
         for operation in [0, 5, u32::MAX] {
             assert!(
-                to_browsing(&PathOperationMessage { operation, ..PathOperationMessage::default() }).is_err()
+                request_from_message(&PathOperationMessage { operation, ..PathOperationMessage::default() })
+                    .is_err()
             );
         }
         let path = vec![b'a'; PATH_BYTES_MAX + 1];
         assert!(
-            to_browsing(&PathOperationMessage { operation: 1, path, ..PathOperationMessage::default() })
-                .is_err()
+            request_from_message(&PathOperationMessage {
+                operation: 1,
+                path,
+                ..PathOperationMessage::default()
+            })
+            .is_err()
         );
     }
 
@@ -142,12 +152,15 @@ mod tests {
             let mtime = Timestamp { seconds: -1, nanoseconds: 999_999_999 };
             let (name, mode) = (b"\xff\n"[..].into(), 0o7777);
             let browsed = ListedEntry { name, kind, size: u64::MAX, mtime, mode, uid: 1, gid: 2 };
-            let message = of_entries(vec![browsed.clone()]).entries.remove(0);
-            assert_eq!(to_found(message, RemotePathOperation::List).unwrap(), BrowseItem::Entry(browsed));
+            let message = entries_to_message(vec![browsed.clone()]).entries.remove(0);
+            assert_eq!(
+                item_from_message(message, RemotePathOperation::List).unwrap(),
+                BrowseItem::Entry(browsed)
+            );
         }
-        let export = of_exports(&["data".into()]).entries.remove(0);
+        let export = exports_to_message(&["data".into()]).entries.remove(0);
         assert_eq!(
-            to_found(export, RemotePathOperation::List).unwrap(),
+            item_from_message(export, RemotePathOperation::List).unwrap(),
             BrowseItem::Export(b"data"[..].into())
         );
     }
@@ -155,17 +168,24 @@ mod tests {
     #[test]
     fn what_is_no_name_is_refused() {
         for name in [&b""[..], b".", b"..", b"a/b", b"/", b"a\0", &[b'x'; 256]] {
-            assert!(to_found(entry(name), RemotePathOperation::List).is_err(), "{name:?}");
+            assert!(item_from_message(entry(name), RemotePathOperation::List).is_err(), "{name:?}");
             let export = BrowsedEntry { kind: EXPORT, ..entry(name) };
-            assert!(to_found(export, RemotePathOperation::List).is_err(), "{name:?}");
+            assert!(item_from_message(export, RemotePathOperation::List).is_err(), "{name:?}");
         }
-        assert!(to_found(entry(b""), RemotePathOperation::Stat).is_ok());
-        assert!(to_found(BrowsedEntry { mode: 0o10000, ..entry(b"a") }, RemotePathOperation::List).is_err());
+        assert!(item_from_message(entry(b""), RemotePathOperation::Stat).is_ok());
         assert!(
-            to_found(BrowsedEntry { mtime_ns: NANOSECONDS, ..entry(b"a") }, RemotePathOperation::List)
+            item_from_message(BrowsedEntry { mode: 0o10000, ..entry(b"a") }, RemotePathOperation::List)
                 .is_err()
         );
-        let future = to_found(BrowsedEntry { kind: 99, ..entry(b"a") }, RemotePathOperation::List).unwrap();
+        assert!(
+            item_from_message(
+                BrowsedEntry { mtime_ns: NANOSECONDS, ..entry(b"a") },
+                RemotePathOperation::List
+            )
+            .is_err()
+        );
+        let future =
+            item_from_message(BrowsedEntry { kind: 99, ..entry(b"a") }, RemotePathOperation::List).unwrap();
         assert!(matches!(future, BrowseItem::Entry(ListedEntry { kind: BrowsedKind::Other, .. })));
     }
 
@@ -175,7 +195,8 @@ mod tests {
         let mtime = Timestamp { seconds: -1, nanoseconds: 999_999_999 };
         let (kind, size, mode) = (BrowsedKind::Other, u64::MAX, 0o7777);
         let longest = ListedEntry { name, kind, size, mtime, mode, uid: u32::MAX, gid: u32::MAX };
-        let message = carrack_wire::message::ControlMessage::Entries(of_entries(vec![longest; ENTRIES_MAX]));
+        let message =
+            carrack_wire::message::ControlMessage::Entries(entries_to_message(vec![longest; ENTRIES_MAX]));
         assert!(message.to_body().len() < carrack_model::limits::CONTROL_BODY_BYTES_MAX / 2);
     }
 }

@@ -13,23 +13,23 @@ mod responder;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 
-use carrack_model::plain;
+use carrack_model::text_without_errno;
 use carrack_storage::PathBase;
 
-pub use initiator::browse;
+pub use initiator::perform_remote_operation;
 pub use operation::{BrowseItem, PathOperationRequest, RemotePathOperation, RemotePathOperationCounts};
-use perform::{BrowseOutput, beneath, perform, unfeasible};
-pub(super) use responder::answer;
+use perform::{BrowseOutput, join_path, perform, unfeasible};
+pub(super) use responder::serve_path_operation;
 
 use crate::abort::AbortHandle;
 use crate::error::SessionError;
 
-/// Performs on this host the operation that [`browse`] requests of another, with the user's own view of the
-/// files. `found` ends it early with `Break`.
+/// Performs on this host the operation that [`perform_remote_operation`] requests of another, with the user's
+/// own view of the files. `found` ends it early with `Break`.
 ///
 /// # Errors
 /// [`SessionError::Refused`] with the system's message.
-pub fn browse_here(
+pub fn perform_local_operation(
     browsing: &PathOperationRequest,
     found: &mut dyn FnMut(BrowseItem) -> ControlFlow<()>,
     abort: &AbortHandle,
@@ -41,9 +41,11 @@ pub fn browse_here(
             entries.into_iter().try_for_each(|entry| found(BrowseItem::Entry(entry)))
         }
         BrowseOutput::Unseen { name, error } => {
-            found(BrowseItem::Failed { path: beneath(path, &name), detail: plain(&error) })
+            found(BrowseItem::Failed { path: join_path(path, &name), detail: text_without_errno(&error) })
         }
-        BrowseOutput::Left { path, error } => found(BrowseItem::Failed { path, detail: plain(&error) }),
+        BrowseOutput::Left { path, error } => {
+            found(BrowseItem::Failed { path, detail: text_without_errno(&error) })
+        }
         BrowseOutput::GoesOn => ControlFlow::Continue(()),
     });
     match summary {

@@ -97,7 +97,7 @@ pub(super) fn unfeasible(path: &[u8], error: &io::Error) -> SessionError {
 }
 
 /// Returns the path of a name in a directory.
-pub(super) fn beneath(directory: &[u8], name: &[u8]) -> Box<[u8]> {
+pub(super) fn join_path(directory: &[u8], name: &[u8]) -> Box<[u8]> {
     let slash: &[u8] = if directory.is_empty() || directory.ends_with(b"/") { b"" } else { b"/" };
     [directory, slash, name].concat().into()
 }

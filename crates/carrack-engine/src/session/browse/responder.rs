@@ -5,16 +5,16 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use carrack_model::plain;
+use carrack_model::text_without_errno;
 use carrack_transport::SessionControlLink;
 use carrack_wire::message::{self, BrowseDone, ControlMessage, KeepaliveMessage, PathOperationMessage};
 
-use super::message::{ENTRIES_MAX, of_entries, of_exports, to_browsing};
+use super::message::{ENTRIES_MAX, entries_to_message, exports_to_message, request_from_message};
 use super::operation::{PATIENCE, RemotePathOperation, RemotePathOperationCounts};
-use super::perform::{BrowseOutput, beneath, perform, unfeasible};
+use super::perform::{BrowseOutput, join_path, perform, unfeasible};
 use crate::error::SessionError;
 use crate::session::access_policy::{AccessKind, AccessPolicy, AccessRequest, AdmittedCallerRights};
-use crate::session::handshake::say_within;
+use crate::session::handshake::send_message_within;
 use crate::settings::EndSettings;
 
 /// `Failure.kind` of an entry that can't be examined.
@@ -26,7 +26,7 @@ const WRITE_ERROR: u32 = carrack_model::FailureKind::WriteError as u32;
 /// Returns the request to the access policy.
 fn request_of(wanted: &PathOperationMessage, operation: RemotePathOperation) -> AccessRequest<'_> {
     AccessRequest {
-        deed: deed(operation),
+        deed: access_kind(operation),
         paths: vec![&wanted.path],
         token: &wanted.token,
         protection: None,
@@ -37,12 +37,12 @@ fn request_of(wanted: &PathOperationMessage, operation: RemotePathOperation) -> 
 
 /// Serves one initiator to the end. Returns the number of entries that failed. Errors have not been sent to
 /// the initiator yet.
-pub(in crate::session) fn answer(
+pub(in crate::session) fn serve_path_operation(
     link: &mut SessionControlLink,
     access_policy: &dyn AccessPolicy,
     wanted: &PathOperationMessage,
 ) -> Result<u64, SessionError> {
-    let browsing = to_browsing(wanted)?;
+    let browsing = request_from_message(wanted)?;
     let mut telling =
         BrowseResponder { link, asked: &wanted.path, own: Vec::new(), patience: PATIENCE, broken: None };
     let exports = match browsing.operation {
@@ -52,20 +52,22 @@ pub(in crate::session) fn answer(
         _ => None,
     };
     let summary = match exports {
-        Some(names) => telling.tell_exports(&names),
-        None => telling
-            .tell_all(access_policy.admit(request_of(wanted, browsing.operation))?, browsing.operation)?,
+        Some(names) => telling.send_exports(&names),
+        None => telling.perform_and_send(
+            access_policy.admit(request_of(wanted, browsing.operation))?,
+            browsing.operation,
+        )?,
     };
     if let Some(error) = telling.broken {
         return Err(error);
     }
     let RemotePathOperationCounts { done_count: done, failed_count: failed } = summary;
     let patience = telling.patience;
-    say_within(link, ControlMessage::BrowseDone(BrowseDone { done, failed }), patience)?;
+    send_message_within(link, ControlMessage::BrowseDone(BrowseDone { done, failed }), patience)?;
     Ok(failed)
 }
 
-fn deed(operation: RemotePathOperation) -> AccessKind {
+fn access_kind(operation: RemotePathOperation) -> AccessKind {
     match operation {
         RemotePathOperation::List | RemotePathOperation::Stat => AccessKind::List,
         RemotePathOperation::MakeDirectory { .. } => AccessKind::MakeDirectory,
@@ -91,15 +93,15 @@ struct BrowseResponder<'a> {
 }
 
 impl BrowseResponder<'_> {
-    fn tell_exports(&mut self, names: &[String]) -> RemotePathOperationCounts {
+    fn send_exports(&mut self, names: &[String]) -> RemotePathOperationCounts {
         // An error is kept in `broken`.
         let _ = names
             .chunks(ENTRIES_MAX)
-            .try_for_each(|chunk| self.say(ControlMessage::Entries(of_exports(chunk))));
+            .try_for_each(|chunk| self.send_message(ControlMessage::Entries(exports_to_message(chunk))));
         RemotePathOperationCounts { done_count: names.len() as u64, failed_count: 0 }
     }
 
-    fn tell_all(
+    fn perform_and_send(
         &mut self,
         admission: AdmittedCallerRights,
         operation: RemotePathOperation,
@@ -107,31 +109,39 @@ impl BrowseResponder<'_> {
         let path = admission.paths.first().ok_or(SessionError::Internal)?;
         self.own = path.as_os_str().as_bytes().to_vec();
         self.patience = admission.settings.idle.unwrap_or(PATIENCE);
-        perform(&admission.base, operation, path, &mut |told| self.tell(told))
+        perform(&admission.base, operation, path, &mut |told| self.send_output(told))
             .map_err(|error| unfeasible(self.asked, &error))
     }
 
-    fn tell(&mut self, told: BrowseOutput) -> ControlFlow<()> {
+    fn send_output(&mut self, told: BrowseOutput) -> ControlFlow<()> {
         match told {
-            BrowseOutput::Entries(entries) => self.say(ControlMessage::Entries(of_entries(entries))),
-            BrowseOutput::Unseen { name, error } => {
-                self.fail(beneath(self.asked, &name), UNREADABLE, plain(&error))
+            BrowseOutput::Entries(entries) => {
+                self.send_message(ControlMessage::Entries(entries_to_message(entries)))
             }
-            BrowseOutput::Left { path, error } => self.fail(self.as_asked(&path), WRITE_ERROR, plain(&error)),
-            BrowseOutput::GoesOn => self.say(ControlMessage::Heartbeat(KeepaliveMessage {})),
+            BrowseOutput::Unseen { name, error } => {
+                self.send_failure(join_path(self.asked, &name), UNREADABLE, text_without_errno(&error))
+            }
+            BrowseOutput::Left { path, error } => {
+                self.send_failure(self.to_initiator_path(&path), WRITE_ERROR, text_without_errno(&error))
+            }
+            BrowseOutput::GoesOn => self.send_message(ControlMessage::Heartbeat(KeepaliveMessage {})),
         }
     }
 
-    fn fail(&mut self, path: Box<[u8]>, kind: u32, detail: String) -> ControlFlow<()> {
-        self.say(ControlMessage::Failure(message::FailureMessage { path: path.into(), kind, detail }))
+    fn send_failure(&mut self, path: Box<[u8]>, kind: u32, detail: String) -> ControlFlow<()> {
+        self.send_message(ControlMessage::Failure(message::FailureMessage {
+            path: path.into(),
+            kind,
+            detail,
+        }))
     }
 
     /// Sends a message before the next one is made: the work is as fast as the initiator reads.
-    fn say(&mut self, message: ControlMessage) -> ControlFlow<()> {
+    fn send_message(&mut self, message: ControlMessage) -> ControlFlow<()> {
         let said = if self.link.is_interrupted() {
             Err(SessionError::Interrupted)
         } else {
-            say_within(self.link, message, self.patience)
+            send_message_within(self.link, message, self.patience)
         };
         match said {
             Ok(()) => ControlFlow::Continue(()),
@@ -143,7 +153,7 @@ impl BrowseResponder<'_> {
     }
 
     /// Replaces this end's prefix of a path by the initiator's.
-    fn as_asked(&self, path: &[u8]) -> Box<[u8]> {
+    fn to_initiator_path(&self, path: &[u8]) -> Box<[u8]> {
         match path.strip_prefix(without_slashes(&self.own)) {
             Some(rest) => [without_slashes(self.asked), rest].concat().into(),
             None => path.into(),

@@ -9,13 +9,14 @@ use carrack_machine::SlotPool;
 use carrack_transport::SessionControlLink;
 use carrack_wire::message::{ControlMessage, VerifyDoneMessage, VerifyOpenMessage};
 
-use super::message::{of_question, to_answer};
-use super::polling::{flush, hear, sleep};
+use super::message::{question_to_message, to_answer};
+use super::polling::{flush, try_receive_message, wait_for_readiness};
 use crate::abort::AbortHandle;
 use crate::error::SessionError;
 use crate::examine::{ComparisonAnswer, ExamineQuestion, ExamineThreadSettings};
 use crate::session::handshake::{
-    ANSWER_TIMEOUT, FirstMessageSender, explained, no_slots, receive_preamble, say, send_preamble,
+    ANSWER_TIMEOUT, FirstMessageSender, await_peer_reason, control_only_pool, receive_preamble, send_message,
+    send_preamble,
 };
 use crate::settings::PeerChannel;
 
@@ -40,7 +41,7 @@ pub(crate) struct FarExaminer {
 
 impl FarExaminer {
     /// Begins the session.
-    pub(crate) fn call(
+    pub(crate) fn connect(
         peer: PeerChannel,
         path: &Path,
         is_destination: bool,
@@ -51,7 +52,7 @@ impl FarExaminer {
             .map_err(SessionError::local("setting up the control channel"))?;
         let readiness = abort.readiness_owned().map_err(SessionError::local("watching for signals"))?;
         link.interrupt_on(Some(readiness));
-        let slots = no_slots()?;
+        let slots = control_only_pool()?;
         let wanted = VerifyOpenMessage {
             software: env!("CARGO_PKG_VERSION").into(),
             path: path.as_os_str().as_bytes().to_vec(),
@@ -61,31 +62,32 @@ impl FarExaminer {
             threads: u32::try_from(manners.threads).unwrap_or(0),
         };
         // A process that is not carrack may still have printed a reason.
-        let said = send_preamble(&mut link).and_then(|()| say(&mut link, ControlMessage::Verify(wanted)));
+        let said =
+            send_preamble(&mut link).and_then(|()| send_message(&mut link, ControlMessage::Verify(wanted)));
         match receive_preamble(&mut link, FirstMessageSender::OfResponder(ANSWER_TIMEOUT)).and(said) {
             Ok(()) => Ok(FarExaminer { link, slots, abort: abort.clone(), asked: VecDeque::new() }),
             Err(_) if abort.is_set() => Err(SessionError::Interrupted),
-            Err(error) => Err(explained(&mut link, &slots, error)),
+            Err(error) => Err(await_peer_reason(&mut link, &slots, error)),
         }
     }
 
-    /// Sends a question, at the latest when [`FarExaminer::hear`] waits.
-    pub(crate) fn ask(&mut self, question: ExamineQuestion) -> Result<(), SessionError> {
-        self.link.queue_control(of_question(&question).to_body());
+    /// Sends a question, at the latest when [`FarExaminer::receive_answer`] waits.
+    pub(crate) fn send_question(&mut self, question: ExamineQuestion) -> Result<(), SessionError> {
+        self.link.queue_control(question_to_message(&question).to_body());
         self.asked.push_back(question);
-        flush(&mut self.link).map(drop).map_err(|error| self.explain(error))
+        flush(&mut self.link).map(drop).map_err(|error| self.await_peer_reason(error))
     }
 
     /// Returns the answer to the oldest question.
-    pub(crate) fn hear(&mut self) -> Result<ComparisonAnswer, SessionError> {
+    pub(crate) fn receive_answer(&mut self) -> Result<ComparisonAnswer, SessionError> {
         let question = self.asked.pop_front().ok_or(SessionError::Internal)?;
-        let message = self.next().map_err(|error| self.explain(error))?;
+        let message = self.next().map_err(|error| self.await_peer_reason(error))?;
         to_answer(message, &question)
     }
 
     /// Ends the session after the last answer.
     pub(crate) fn end(mut self) -> Result<(), SessionError> {
-        say(&mut self.link, ControlMessage::VerifyEnd(VerifyDoneMessage {}))?;
+        send_message(&mut self.link, ControlMessage::VerifyEnd(VerifyDoneMessage {}))?;
         // Closing before the other end has read the message could lose it. An end that does not close in time
         // changes nothing.
         let deadline = Instant::now() + LAST_WORDS;
@@ -100,21 +102,26 @@ impl FarExaminer {
                 return Err(SessionError::Interrupted);
             }
             let is_flushed = flush(&mut self.link)?;
-            match hear(&mut self.link, &self.slots)? {
+            match try_receive_message(&mut self.link, &self.slots)? {
                 Some(ControlMessage::Heartbeat(_)) => last_heard = Instant::now(),
                 Some(message) => return Ok(message),
                 None if last_heard.elapsed() > PATIENCE => {
                     return Err(SessionError::PeerStalled(PATIENCE.as_secs()));
                 }
-                None => sleep(&self.link, is_flushed, &[self.abort.readiness()], last_heard + PATIENCE)?,
+                None => wait_for_readiness(
+                    &self.link,
+                    is_flushed,
+                    &[self.abort.readiness()],
+                    last_heard + PATIENCE,
+                )?,
             }
         }
     }
 
-    fn explain(&mut self, error: SessionError) -> SessionError {
+    fn await_peer_reason(&mut self, error: SessionError) -> SessionError {
         if self.abort.is_set() {
             return SessionError::Interrupted;
         }
-        explained(&mut self.link, &self.slots, error)
+        await_peer_reason(&mut self.link, &self.slots, error)
     }
 }

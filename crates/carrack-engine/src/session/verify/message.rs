@@ -49,7 +49,7 @@ fn to_name(name: Vec<u8>) -> Result<Box<[u8]>, SessionError> {
     Ok(name.into())
 }
 
-pub(super) fn of_question(question: &ExamineQuestion) -> ControlMessage {
+pub(super) fn question_to_message(question: &ExamineQuestion) -> ControlMessage {
     match question {
         ExamineQuestion::WalkOn { beneath, specials } => {
             ControlMessage::WalkOn(WalkRequest { beneath: beneath.as_bytes().to_vec(), specials: *specials })
@@ -101,11 +101,11 @@ pub(super) fn to_question(message: ControlMessage) -> Result<ExamineQuestion, Se
     }
 }
 
-pub(super) fn of_answer(answer: ComparisonAnswer) -> ControlMessage {
+pub(super) fn answer_to_message(answer: ComparisonAnswer) -> ControlMessage {
     match answer {
-        ComparisonAnswer::Walked(walked) => ControlMessage::Walked(of_walked(walked)),
+        ComparisonAnswer::Walked(walked) => ControlMessage::Walked(walk_step_to_message(walked)),
         ComparisonAnswer::Seen(sights) => ControlMessage::Seen(ExaminedEntriesMessage {
-            sights: sights.into_iter().map(of_sight).collect(),
+            sights: sights.into_iter().map(entry_to_message).collect(),
         }),
         ComparisonAnswer::Pieces(Ok(values)) => {
             ControlMessage::Pieces(PieceDigestsMessage { values: values.concat(), problem: String::new() })
@@ -116,24 +116,26 @@ pub(super) fn of_answer(answer: ComparisonAnswer) -> ControlMessage {
     }
 }
 
-fn of_walked(walked: WalkStep) -> WalkedNamesMessage {
+fn walk_step_to_message(walked: WalkStep) -> WalkedNamesMessage {
     match walked {
         WalkStep::Names { directory, names } => WalkedNamesMessage {
             directory: directory.as_bytes().to_vec(),
             names: names.into_iter().map(Into::into).collect(),
             ..WalkedNamesMessage::default()
         },
-        WalkStep::Failed { path, detail } => {
-            WalkedNamesMessage { failure: Some(of_failure(path, detail)), ..WalkedNamesMessage::default() }
-        }
-        WalkStep::Skipped { path, what } => {
-            WalkedNamesMessage { skipped: Some(of_failure(path, what)), ..WalkedNamesMessage::default() }
-        }
+        WalkStep::Failed { path, detail } => WalkedNamesMessage {
+            failure: Some(failure_to_message(path, detail)),
+            ..WalkedNamesMessage::default()
+        },
+        WalkStep::Skipped { path, what } => WalkedNamesMessage {
+            skipped: Some(failure_to_message(path, what)),
+            ..WalkedNamesMessage::default()
+        },
         WalkStep::Over => WalkedNamesMessage { is_over: true, ..WalkedNamesMessage::default() },
     }
 }
 
-fn of_sight(sight: ExaminedEntryFacts) -> VerifyEntryMessage {
+fn entry_to_message(sight: ExaminedEntryFacts) -> VerifyEntryMessage {
     let (kind, detail) = match sight.standing {
         ExaminedEntryKind::Nothing => (NOTHING, String::new()),
         ExaminedEntryKind::Unreadable(detail) => (UNREADABLE, detail),
@@ -143,19 +145,19 @@ fn of_sight(sight: ExaminedEntryFacts) -> VerifyEntryMessage {
     };
     let digest = sight.digest.map(Vec::from).unwrap_or_default();
     let special = sight.special.map(|special| special.to_bytes().to_vec()).unwrap_or_default();
-    let metadata = sight.metadata.map(|metadata| of_metadata(*metadata));
+    let metadata = sight.metadata.map(|metadata| metadata_to_message(*metadata));
     VerifyEntryMessage { kind, size: sight.size, stamp: sight.stamp, digest, detail, special, metadata }
 }
 
-fn of_failure(path: Box<[u8]>, detail: String) -> FailureMessage {
+fn failure_to_message(path: Box<[u8]>, detail: String) -> FailureMessage {
     FailureMessage { path: path.into(), kind: 0, detail }
 }
 
-fn of_account(account: UserOrGroup) -> ExaminedOwner {
+fn account_to_message(account: UserOrGroup) -> ExaminedOwner {
     ExaminedOwner { number: account.number, name: account.name.to_vec() }
 }
 
-fn of_metadata(seen: ComparedEntryMetadata) -> ExaminedMetadata {
+fn metadata_to_message(seen: ComparedEntryMetadata) -> ExaminedMetadata {
     let attributes = seen.attributes.into_iter().map(|attribute| ExaminedAttribute {
         name: attribute.name.into(),
         digest: attribute.digest.to_vec(),
@@ -168,8 +170,8 @@ fn of_metadata(seen: ComparedEntryMetadata) -> ExaminedMetadata {
         names: seen.names,
         identity: seen.identity,
         allocated_bytes: seen.allocated_bytes,
-        user: seen.user.map(of_account),
-        group: seen.group.map(of_account),
+        user: seen.user.map(account_to_message),
+        group: seen.group.map(account_to_message),
         attributes: attributes.collect(),
         attributes_problem: seen.attributes_problem.unwrap_or_default(),
         has_privileged: seen.has_privileged,
@@ -183,7 +185,7 @@ fn to_metadata(message: ExaminedMetadata) -> Result<ComparedEntryMetadata, Sessi
     }
     let flags = match &*message.flags {
         [] => None,
-        bytes => Some(FileFlags::of_bytes(bytes).ok_or_else(|| wrong("file flags"))?),
+        bytes => Some(FileFlags::from_bytes(bytes).ok_or_else(|| wrong("file flags"))?),
     };
     let problem = escape(message.attributes_problem.as_bytes());
     Ok(ComparedEntryMetadata {
@@ -232,7 +234,8 @@ pub(super) fn to_answer(
             if seen.sights.len() != names.len() {
                 return Err(wrong(format!("{} sights of {} names", seen.sights.len(), names.len())));
             }
-            let sights = seen.sights.into_iter().map(|sight| to_sight(sight, *digests, metadata.is_some()));
+            let sights =
+                seen.sights.into_iter().map(|sight| to_entry_facts(sight, *digests, metadata.is_some()));
             Ok(ComparisonAnswer::Seen(sights.collect::<Result<_, _>>()?))
         }
         (ControlMessage::Pieces(pieces), ExamineQuestion::Pieces(of)) => {
@@ -273,7 +276,7 @@ fn is_beneath(path: &RelPath, directory: &RelPath) -> bool {
     rest.is_some_and(|rest| directory.is_root() || rest.is_empty() || rest[0] == b'/')
 }
 
-fn to_sight(
+fn to_entry_facts(
     message: VerifyEntryMessage,
     digests: bool,
     has_metadata: bool,
@@ -302,14 +305,14 @@ fn to_sight(
     let metadata = match (message.metadata, &standing) {
         (Some(metadata), ExaminedEntryKind::Is(_)) if has_metadata => Some(Box::new(to_metadata(metadata)?)),
         (Some(_), _) => return Err(wrong("metadata that were not asked for")),
-        (None, ExaminedEntryKind::Is(_)) if has_metadata => return Err(tells_no_metadata()),
+        (None, ExaminedEntryKind::Is(_)) if has_metadata => return Err(metadata_unsupported_error()),
         (None, _) => None,
     };
     Ok(ExaminedEntryFacts { standing, size: message.size, stamp: message.stamp, digest, special, metadata })
 }
 
 /// The error of an end that does not support questions about metadata.
-fn tells_no_metadata() -> SessionError {
+fn metadata_unsupported_error() -> SessionError {
     SessionError::refused(
         "the far end's carrack is too old to tell modes and times",
         "compare contents alone, with --no-times and without the other options about metadata",
@@ -376,7 +379,7 @@ mod tests {
     #[test]
     fn questions_arrive() {
         for question in questions() {
-            assert_eq!(to_question(of_question(&question)).unwrap(), question);
+            assert_eq!(to_question(question_to_message(&question)).unwrap(), question);
         }
     }
 
@@ -415,7 +418,7 @@ mod tests {
         ];
         for (answer, question) in answers {
             for asked in [&walk, &look, &hash] {
-                let heard = to_answer(of_answer(answer.clone()), asked);
+                let heard = to_answer(answer_to_message(answer.clone()), asked);
                 if asked == question {
                     assert_eq!(heard.unwrap(), answer);
                 } else {
@@ -434,8 +437,8 @@ mod tests {
         };
         let seen =
             ComparisonAnswer::Seen(vec![file, ExaminedEntryFacts::without_facts(ExaminedEntryKind::Nothing)]);
-        assert_eq!(to_answer(of_answer(seen.clone()), &with_metadata).unwrap(), seen);
-        assert!(to_answer(of_answer(seen), &look).is_err());
+        assert_eq!(to_answer(answer_to_message(seen.clone()), &with_metadata).unwrap(), seen);
+        assert!(to_answer(answer_to_message(seen), &look).is_err());
         // An older version leaves them out.
         let none = ComparisonAnswer::Seen(vec![
             ExaminedEntryFacts::without_facts(ExaminedEntryKind::Is(
@@ -443,9 +446,9 @@ mod tests {
             ));
             2
         ]);
-        let refused = to_answer(of_answer(none.clone()), &with_metadata);
+        let refused = to_answer(answer_to_message(none.clone()), &with_metadata);
         assert!(matches!(refused, Err(SessionError::Refused { .. })), "{refused:?}");
-        assert!(to_answer(of_answer(none), &look).is_ok());
+        assert!(to_answer(answer_to_message(none), &look).is_ok());
         let wrong: [fn(&mut ExaminedMetadata); 7] = [
             |message| message.mode = 0o10_000,
             |message| message.mtime_ns = 1_000_000_000,
@@ -456,7 +459,7 @@ mod tests {
             |message| message.user.iter_mut().for_each(|user| user.name.push(b'n')),
         ];
         for change in wrong {
-            let mut message = of_metadata(metadata());
+            let mut message = metadata_to_message(metadata());
             assert!(to_metadata(message.clone()).is_ok());
             change(&mut message);
             assert!(to_metadata(message.clone()).is_err(), "{message:?}");
@@ -547,7 +550,12 @@ mod tests {
             ..ExaminedEntryFacts::without_facts(ExaminedEntryKind::Is(BrowsedKind::Device))
         };
         let [unread, seen] = [unreadable, sight].map(|sight| ComparisonAnswer::Seen(vec![sight; NAMES_MAX]));
-        for message in [of_question(&look), of_answer(walked), of_answer(unread), of_answer(seen)] {
+        for message in [
+            question_to_message(&look),
+            answer_to_message(walked),
+            answer_to_message(unread),
+            answer_to_message(seen),
+        ] {
             assert!(message.to_body().len() < CONTROL_BODY_BYTES_MAX);
         }
     }

@@ -8,4 +8,4 @@ mod responder;
 
 pub(crate) use initiator::FarExaminer;
 pub(crate) use polling::wait;
-pub(super) use responder::answer;
+pub(super) use responder::serve_verification;

@@ -20,7 +20,7 @@ pub(super) fn flush(link: &mut SessionControlLink) -> Result<bool, SessionError>
 }
 
 /// Returns the next message, if it has arrived.
-pub(super) fn hear(
+pub(super) fn try_receive_message(
     link: &mut SessionControlLink,
     slots: &SlotPool,
 ) -> Result<Option<ControlMessage>, SessionError> {
@@ -43,7 +43,7 @@ pub(super) fn hear(
 }
 
 /// Sleeps until the link or one of the others is ready, until `until` at most.
-pub(super) fn sleep(
+pub(super) fn wait_for_readiness(
     link: &SessionControlLink,
     is_flushed: bool,
     others: &[BorrowedFd<'_>],

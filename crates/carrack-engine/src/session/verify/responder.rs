@@ -7,8 +7,8 @@ use carrack_machine::SlotPool;
 use carrack_transport::SessionControlLink;
 use carrack_wire::message::{ControlMessage, KeepaliveMessage, VerifyOpenMessage};
 
-use super::message::{of_answer, to_question};
-use super::polling::{HEARTBEAT, flush, hear, sleep};
+use super::message::{answer_to_message, to_question};
+use super::polling::{HEARTBEAT, flush, try_receive_message, wait_for_readiness};
 use crate::abort::AbortHandle;
 use crate::error::SessionError;
 use crate::examine::{ExamineRoot, ExamineThreadSettings, ExaminerThreads, QUESTIONS_MAX};
@@ -19,7 +19,7 @@ use crate::settings::EndSettings;
 const PATIENCE: Duration = Duration::from_secs(3_600);
 
 /// Serves one initiator to the end. Errors have not been sent to the initiator yet.
-pub(in crate::session) fn answer(
+pub(in crate::session) fn serve_verification(
     link: &mut SessionControlLink,
     access_policy: &dyn AccessPolicy,
     slots: &SlotPool,
@@ -34,13 +34,13 @@ pub(in crate::session) fn answer(
         spec: None,
         settings: EndSettings { io_threads: wanted.threads as usize, ..EndSettings::default() },
     })?;
-    let bench = bench(&admission, wanted)?;
+    let bench = start_examiner_threads(&admission, wanted)?;
     let patience = admission.settings.idle.unwrap_or(PATIENCE);
     VerifyResponder { link, slots, bench, abort, patience, is_over: false }.run()
 }
 
 /// Creates a bench with as many threads as its memory has slots.
-fn bench(
+fn start_examiner_threads(
     admission: &AdmittedCallerRights,
     wanted: &VerifyOpenMessage,
 ) -> Result<ExaminerThreads, SessionError> {
@@ -69,12 +69,12 @@ impl VerifyResponder<'_> {
         let mut last_said = Instant::now();
         let mut last_heard = Instant::now();
         loop {
-            self.bench.listen();
+            self.bench.reset_wakeups();
             if self.abort.is_set() {
                 return Err(SessionError::Interrupted);
             }
             while let Some(answer) = self.bench.take_answer()? {
-                self.link.queue_control(of_answer(answer).to_body());
+                self.link.queue_control(answer_to_message(answer).to_body());
                 last_said = Instant::now();
             }
             if last_said.elapsed() >= HEARTBEAT && self.link.queued_count() == 0 {
@@ -82,7 +82,7 @@ impl VerifyResponder<'_> {
                 last_said = Instant::now();
             }
             let is_flushed = flush(self.link)?;
-            if self.hear_all()? || self.bench.open_count() > 0 {
+            if self.handle_messages()? || self.bench.open_count() > 0 {
                 last_heard = Instant::now();
             }
             if self.is_over && self.bench.open_count() == 0 && is_flushed {
@@ -92,29 +92,29 @@ impl VerifyResponder<'_> {
                 return Err(SessionError::PeerStalled(self.patience.as_secs()));
             }
             let others = [self.bench.readiness(), self.abort.readiness()];
-            sleep(self.link, is_flushed, &others, Instant::now() + HEARTBEAT)?;
+            wait_for_readiness(self.link, is_flushed, &others, Instant::now() + HEARTBEAT)?;
         }
     }
 
     /// Handles all messages that have arrived. Returns true if there were any.
-    fn hear_all(&mut self) -> Result<bool, SessionError> {
+    fn handle_messages(&mut self) -> Result<bool, SessionError> {
         let mut has_heard = false;
-        while let Some(message) = hear(self.link, self.slots)? {
+        while let Some(message) = try_receive_message(self.link, self.slots)? {
             has_heard = true;
             match message {
                 ControlMessage::VerifyEnd(_) => self.is_over = true,
                 _ if self.is_over => return Err(SessionError::Protocol("a question after the end".into())),
-                message => self.ask(message)?,
+                message => self.queue_question(message)?,
             }
         }
         Ok(has_heard)
     }
 
-    fn ask(&mut self, message: ControlMessage) -> Result<(), SessionError> {
+    fn queue_question(&mut self, message: ControlMessage) -> Result<(), SessionError> {
         if self.bench.open_count() + self.link.queued_count() >= 2 * QUESTIONS_MAX {
             return Err(SessionError::Protocol("more questions at a time than are allowed".into()));
         }
-        self.bench.ask(to_question(message)?);
+        self.bench.queue_question(to_question(message)?);
         Ok(())
     }
 }

@@ -49,10 +49,10 @@ impl ReadQueue {
         settings: &EndSettings,
         share: Option<&SessionGrantClient>,
     ) -> ReadQueue {
-        let pass = share.map(|share| share.pass(threads, sizing.limits.began));
+        let pass = share.map(|share| share.lane_grants(threads, sizing.limits.began));
         let flow = SourceFlowControl::new(sizing.counts_flow, sizing.credits);
         let open_files = (sizing.open_files / sizing.lane_count).max(1);
-        let scheduling = settings.scheduling.of_lane(sizing.lane_count);
+        let scheduling = settings.scheduling.per_lane(sizing.lane_count);
         let state =
             ReadQueueState::new(scheduling, sizing.limits.clone(), threads, flow, open_files, pass.clone());
         let state = Arc::new(FifoConditionLock::new(state));
@@ -88,17 +88,17 @@ impl ReadQueue {
 
     /// Adds work behind the waiting work.
     pub(super) fn push(&self, target: TargetId, work: ReadWork) {
-        self.state.release(|state| state.push(target, work));
+        self.state.change_and_wake_one(|state| state.push(target, work));
     }
 
     /// Adds targets.
-    pub(super) fn learn(&self, targets: &[TargetId], file_systems: &FileSystems) {
+    pub(super) fn add_targets(&self, targets: &[TargetId], file_systems: &FileSystems) {
         for &id in targets {
-            if self.state.with(|state| state.knows(id)) {
+            if self.state.with(|state| state.has_target(id)) {
                 continue;
             }
             if let Some(target) = file_systems.target(id) {
-                self.state.release(|state| state.add_target(&target));
+                self.state.change_and_wake_one(|state| state.add_target(&target));
             }
         }
     }
@@ -114,36 +114,36 @@ impl ReadQueue {
     pub(super) fn take(&self) -> Result<TakenReadWork, FifoMonitorClosed> {
         let (target, work) = self.state.take_timed(ReadQueueState::take)?;
         // Work remains, such as a cursor that was put back: wake the next waiter.
-        self.state.release(|_| ());
+        self.state.change_and_wake_one(|_| ());
         match work.fresh_entries() {
             0 => {}
-            entries => self.leave_room(entries),
+            entries => self.release_room(entries),
         }
         Ok((target, work))
     }
 
     /// Frees the room of work from the scan that was taken.
-    fn leave_room(&self, entries: usize) {
-        if self.room.with(|room| room.leave(entries)) {
-            self.room.release_many(self.scan_threads, ReadQueueRoom::free);
+    fn release_room(&self, entries: usize) {
+        if self.room.with(|room| room.release(entries)) {
+            self.room.change_and_wake_many(self.scan_threads, ReadQueueRoom::free);
         }
     }
 
     /// Puts the rest of a bundle before other work: the next free thread continues it.
     pub(super) fn put_back(&self, target: TargetId, rest: BundleReadWork) {
-        self.state.release(|state| state.push_begun(target, ReadWork::Bundle(rest)));
+        self.state.change_and_wake_one(|state| state.push_begun(target, ReadWork::Bundle(rest)));
     }
 
     /// Puts cursors of begun files before other work, so that begun files end before others begin.
     pub(super) fn push_begun(&self, cursors: Vec<(TargetId, ReadWork)>) {
-        self.state.release_many(cursors.len(), |state| {
+        self.state.change_and_wake_many(cursors.len(), |state| {
             cursors.into_iter().for_each(|(target, work)| state.push_begun(target, work));
         });
     }
 
     /// Adds work that needs little or no storage before all other work.
     pub(super) fn push_errand(&self, work: ReadWork) {
-        self.state.release(|state| state.push_errand(work));
+        self.state.change_and_wake_one(|state| state.push_errand(work));
     }
 
     /// Books an object of a run, which a thread cuts without the queue.
@@ -152,18 +152,18 @@ impl ReadQueue {
     }
 
     /// Ends the service of `target`, after this time if it is known.
-    pub(super) fn finished(&self, target: TargetId, service: Option<StorageRequestTiming>) {
-        self.state.release(|state| state.finished(target, service));
+    pub(super) fn finish_service(&self, target: TargetId, service: Option<StorageRequestTiming>) {
+        self.state.change_and_wake_one(|state| state.finish_service(target, service));
     }
 
     /// Allows one more open file in place of a closed one.
     pub(super) fn return_permit(&self) {
-        self.state.release(ReadQueueState::return_permit);
+        self.state.change_and_wake_one(ReadQueueState::return_permit);
     }
 
     /// Queues a large file for another try.
     pub(super) fn open_again(&self, target: TargetId, work: ReadWork) {
-        self.state.release_many(2, |state| {
+        self.state.change_and_wake_many(2, |state| {
             state.return_permit();
             state.push(target, work);
         });
@@ -172,35 +172,38 @@ impl ReadQueue {
     /// Ends a large file: an I/O thread closes it. The comm thread must not wait for that, as closing may
     /// take as long as a storage request (NFS, FUSE).
     pub(super) fn close_file(&self, file: Arc<OpenSourceLargeFile>) {
-        self.state.release_many(2, |state| {
+        self.state.change_and_wake_many(2, |state| {
             state.return_permit();
             state.push_errand(ReadWork::Close(file));
         });
     }
 
     /// Returns true if the policy has a choice, or holds work back.
-    pub(super) fn chooses(&self) -> bool {
-        self.state.with(|state| state.chooses())
+    pub(super) fn has_choice(&self) -> bool {
+        self.state.with(|state| state.has_choice())
     }
 
     // The sink's acks.
 
     /// Ends an object, or gives up its place: there is room for the next one.
-    pub(super) fn arrived(&self, place: Option<ObjectFlowControlKey>) {
+    pub(super) fn release_in_flight(&self, place: Option<ObjectFlowControlKey>) {
         if let Some(place) = place.filter(|_| self.counts_flow) {
-            self.state.release(|state| state.arrived(place));
+            self.state.change_and_wake_one(|state| state.release_in_flight(place));
         }
     }
 
     /// Continues work that waited for a file's layout at the sink.
-    pub(super) fn placed(&self, file: FileId) {
-        self.state.release_many(self.threads_at_start, |state| state.placed(file));
+    pub(super) fn resume_after_layout(&self, file: FileId) {
+        self.state.change_and_wake_many(self.threads_at_start, |state| state.resume_after_layout(file));
     }
 
     // Spilling.
 
     /// Returns the place of an object, if places are counted.
-    pub(super) fn counted(&self, place: Option<ObjectFlowControlKey>) -> Option<ObjectFlowControlKey> {
+    pub(super) fn place_if_counted(
+        &self,
+        place: Option<ObjectFlowControlKey>,
+    ) -> Option<ObjectFlowControlKey> {
         place.filter(|_| self.counts_flow)
     }
 
@@ -210,13 +213,13 @@ impl ReadQueue {
     }
 
     /// Counts an object that returns from flash.
-    pub(super) fn departs(&self, place: ObjectFlowControlKey) {
-        self.state.with(|state| state.departs(place));
+    pub(super) fn count_in_flight(&self, place: ObjectFlowControlKey) {
+        self.state.with(|state| state.count_in_flight(place));
     }
 
     /// Switches flow control off or on.
     pub(super) fn lift_flow(&self, is_lifted: bool) {
-        self.state.release_many(self.threads_at_start, |state| state.lift_flow(is_lifted));
+        self.state.change_and_wake_many(self.threads_at_start, |state| state.lift_flow(is_lifted));
     }
 
     /// Returns true if work waits only for room at the sink.
@@ -228,14 +231,14 @@ impl ReadQueue {
 
     /// I/O threads that are at work.
     pub(super) fn reader_count(&self) -> usize {
-        self.gate.open_to()
+        self.gate.allowed_thread_count()
     }
 
     /// Sets the number of active I/O threads.
     pub(super) fn set_readers(&self, count: usize) {
-        if self.gate.open_to() != count {
+        if self.gate.allowed_thread_count() != count {
             self.gate.set(count);
-            self.state.release_many(count, |state| state.set_readers(count));
+            self.state.change_and_wake_many(count, |state| state.set_readers(count));
         }
     }
 
@@ -250,8 +253,8 @@ impl ReadQueue {
     }
 
     /// Returns true if a limit or a grant has held work back since the last call.
-    pub(super) fn take_hold(&self) -> bool {
-        self.state.with(ReadQueueState::take_hold)
+    pub(super) fn take_was_held(&self) -> bool {
+        self.state.with(ReadQueueState::take_was_held)
     }
 
     /// Returns true if work waits only for a rate limit of the user.

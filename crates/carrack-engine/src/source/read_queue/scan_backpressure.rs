@@ -32,7 +32,7 @@ impl ReadQueueRoom {
 
     /// Leaves room. Returns true if it is time to free some. Three quarters of all room is taken otherwise
     /// and will be left too, so no thread waits in vain.
-    pub(super) fn leave(&mut self, count: usize) -> bool {
+    pub(super) fn release(&mut self, count: usize) -> bool {
         self.left += count;
         assert!(self.free + self.left <= self.places, "what leaves had room before");
         self.left >= self.step

@@ -8,7 +8,7 @@ use carrack_layout::StorageTarget;
 use carrack_machine::{ConditionWaitAttempt, FifoConditionLock};
 use carrack_model::{FileId, SchedulingOptions, TargetId};
 use carrack_plan::{
-    FileCursor, IoQueueArrivalPattern, StorageRequestTiming, TargetQueues, TargetState, policy,
+    FileCursor, IoQueueArrivalPattern, StorageRequestTiming, TargetQueues, TargetState, create_policy,
 };
 
 use super::target_credits::SourceFlowControl;
@@ -48,7 +48,7 @@ impl GrantClientTargetQueues for FifoConditionLock<ReadQueueState> {
     }
 
     fn wake(&self) {
-        self.release_many(usize::MAX, |_| ());
+        self.change_and_wake_many(usize::MAX, |_| ());
     }
 }
 
@@ -64,12 +64,12 @@ impl ReadQueueState {
         pass: Option<LaneTargetGrants>,
     ) -> ReadQueueState {
         assert!(io_threads > 0 && open_files_max > 0, "a thread reads, and a large file may be open");
-        let chosen = policy(&scheduling.policy, io_threads, IoQueueArrivalPattern::Queued);
+        let chosen = create_policy(&scheduling.policy, io_threads, IoQueueArrivalPattern::Queued);
         let mut items = TargetQueues::new(match &pass {
-            Some(pass) => pass.guard(chosen),
+            Some(pass) => pass.gate_policy(chosen),
             None => chosen,
         });
-        items.keep_to(limits.rates);
+        items.set_rate_limits(limits.rates);
         ReadQueueState {
             errands: VecDeque::new(),
             items,
@@ -85,7 +85,7 @@ impl ReadQueueState {
         }
     }
 
-    pub(super) fn knows(&self, target: TargetId) -> bool {
+    pub(super) fn has_target(&self, target: TargetId) -> bool {
         self.known.contains_key(&target)
     }
 
@@ -93,7 +93,7 @@ impl ReadQueueState {
         let depth = depth_of_queue(target, self.scheduling.in_flight_max);
         self.known.insert(target.id, depth);
         if let Some(pass) = &self.pass {
-            pass.learn(target);
+            pass.add_target(target);
         }
         self.items.set_depth(target.id, self.depth_now(depth));
     }
@@ -144,15 +144,15 @@ impl ReadQueueState {
     /// keeps a cursor for a while: neighbours in a file then follow each other on one stream, and no two
     /// threads of the sink write to one file. Several threads share a file only when no other work waits.
     fn takes_one_by_one(&self) -> bool {
-        self.chooses() || self.items.is_empty()
+        self.has_choice() || self.items.is_empty()
     }
 
     /// Returns true if the policy has a choice, or holds work back.
-    pub(super) fn chooses(&self) -> bool {
+    pub(super) fn has_choice(&self) -> bool {
         self.known.len() > 1
             || self.flow.is_on()
-            || self.scheduling.holds_back()
-            || self.items.follows()
+            || self.scheduling.has_limits()
+            || self.items.has_scheduled_rate()
             || self.pass.is_some()
     }
 
@@ -171,7 +171,7 @@ impl ReadQueueState {
             if let Some(work) = self.begin(target, work, now) {
                 return ConditionWaitAttempt::Done((Some(target), work));
             }
-            self.items.finished(target, None, now);
+            self.items.finish_service(target, None, now);
         }
         self.was_held |= self.items.is_held_by_rate(now);
         self.items
@@ -181,7 +181,7 @@ impl ReadQueueState {
 
     /// Returns true if a limit or a grant has held work back since the last call. The rate then says nothing
     /// about the number of threads.
-    pub(super) fn take_hold(&mut self) -> bool {
+    pub(super) fn take_was_held(&mut self) -> bool {
         let is_short = self.pass.as_ref().is_some_and(LaneTargetGrants::take_shortage);
         std::mem::take(&mut self.was_held) || is_short
     }
@@ -205,11 +205,12 @@ impl ReadQueueState {
                 Some(work)
             }
             ReadWork::Bundle(..) => {
-                self.depart(target, Some(ObjectFlowControlKey::Bundles(target)), work, now)
+                self.dispatch_or_park(target, Some(ObjectFlowControlKey::Bundles(target)), work, now)
             }
             ReadWork::Object(piece) => {
-                let place = self.flow.is_on().then(|| self.place_of(&piece.file, piece.extent.range.offset));
-                self.depart(target, place, ReadWork::Object(ObjectWork { place, ..piece }), now)
+                let place =
+                    self.flow.is_on().then(|| self.flow_control_key(&piece.file, piece.extent.range.offset));
+                self.dispatch_or_park(target, place, ReadWork::Object(ObjectWork { place, ..piece }), now)
             }
             ReadWork::Cursor(file, cursor) if self.takes_one_by_one() => self.cut(target, file, cursor, now),
             work => Some(work),
@@ -224,7 +225,7 @@ impl ReadQueueState {
         mut cursor: FileCursor,
         now: Duration,
     ) -> Option<ReadWork> {
-        let place = self.flow.is_on().then(|| self.place_of(&file, cursor.peek_offset()));
+        let place = self.flow.is_on().then(|| self.flow_control_key(&file, cursor.peek_offset()));
         if let Some(place) = place.filter(|place| !self.flow.has_room(*place)) {
             self.flow.park(place, target, ReadWork::Cursor(file, cursor));
             return None;
@@ -234,11 +235,11 @@ impl ReadQueueState {
         let rest = cursor.peek_target().unwrap_or(target);
         self.push_begun(rest, ReadWork::Cursor(Arc::clone(&file), cursor));
         let work = ReadWork::Object(ObjectWork { file, extent, attempts: 0, place });
-        self.depart(target, place, work, now)
+        self.dispatch_or_park(target, place, work, now)
     }
 
     /// Lets the work's object depart to a place, or keeps the work until there is room.
-    fn depart(
+    fn dispatch_or_park(
         &mut self,
         target: TargetId,
         place: Option<ObjectFlowControlKey>,
@@ -250,15 +251,15 @@ impl ReadQueueState {
                 self.flow.park(place, target, work);
                 return None;
             }
-            self.flow.depart(place);
+            self.flow.count_in_flight(place);
         }
         let is_charged = matches!(work, ReadWork::Bundle(BundleReadWork { is_rest: true, .. }));
         self.items.charge(target, if is_charged { 0 } else { work.bytes() }, now);
         Some(work)
     }
 
-    fn place_of(&self, file: &OpenSourceLargeFile, offset: u64) -> ObjectFlowControlKey {
-        match file.place_at_sink(offset) {
+    fn flow_control_key(&self, file: &OpenSourceLargeFile, offset: u64) -> ObjectFlowControlKey {
+        match file.sink_target_at(offset) {
             Some(target) => ObjectFlowControlKey::Target(target),
             None => ObjectFlowControlKey::File(file.id),
         }
@@ -282,8 +283,8 @@ impl ReadQueueState {
     }
 
     /// Counts an object that returns from flash.
-    pub(super) fn departs(&mut self, place: ObjectFlowControlKey) {
-        self.flow.depart(place);
+    pub(super) fn count_in_flight(&mut self, place: ObjectFlowControlKey) {
+        self.flow.count_in_flight(place);
     }
 
     /// Books an object of a run, which a thread cuts without the queue.
@@ -292,15 +293,15 @@ impl ReadQueueState {
     }
 
     /// Ends an object: acked, or lost.
-    pub(super) fn arrived(&mut self, place: ObjectFlowControlKey) {
-        for (target, work) in self.flow.arrive(place) {
+    pub(super) fn release_in_flight(&mut self, place: ObjectFlowControlKey) {
+        for (target, work) in self.flow.release_in_flight(place) {
             self.push_begun(target, work);
         }
     }
 
     /// Continues work that waited for the file's layout at the sink.
-    pub(super) fn placed(&mut self, file: FileId) {
-        for (target, work) in self.flow.placed(file) {
+    pub(super) fn resume_after_layout(&mut self, file: FileId) {
+        for (target, work) in self.flow.take_parked_for_layout(file) {
             self.push_begun(target, work);
         }
     }
@@ -313,8 +314,8 @@ impl ReadQueueState {
     }
 
     /// Ends the service of `target`, after this time if it is known.
-    pub(super) fn finished(&mut self, target: TargetId, service: Option<StorageRequestTiming>) {
-        self.items.finished(target, service, self.began.elapsed());
+    pub(super) fn finish_service(&mut self, target: TargetId, service: Option<StorageRequestTiming>) {
+        self.items.finish_service(target, service, self.began.elapsed());
     }
 
     /// Returns the queues for reports.

@@ -58,7 +58,7 @@ impl SourceFlowControl {
     }
 
     /// Counts an object in flight to a place.
-    pub(super) fn depart(&mut self, place: ObjectFlowControlKey) {
+    pub(super) fn count_in_flight(&mut self, place: ObjectFlowControlKey) {
         if self.is_on {
             self.places.entry(place).or_default().in_flight += 1;
         }
@@ -86,7 +86,7 @@ impl SourceFlowControl {
 
     /// Ends one object and returns the work that may continue: one piece, or all when nothing is in flight.
     /// Continued work need not bring another object here, as its file may have been aborted.
-    pub(super) fn arrive(&mut self, place: ObjectFlowControlKey) -> Vec<(TargetId, ReadWork)> {
+    pub(super) fn release_in_flight(&mut self, place: ObjectFlowControlKey) -> Vec<(TargetId, ReadWork)> {
         let Some(flow) = self.places.get_mut(&place) else { return Vec::new() };
         assert!(flow.in_flight > 0, "a place without objects in flight is forgotten");
         flow.in_flight -= 1;
@@ -97,7 +97,7 @@ impl SourceFlowControl {
     }
 
     /// Returns all work that waited for a file's layout, which is known now.
-    pub(super) fn placed(&mut self, file: FileId) -> Vec<(TargetId, ReadWork)> {
+    pub(super) fn take_parked_for_layout(&mut self, file: FileId) -> Vec<(TargetId, ReadWork)> {
         let flow = self.places.get_mut(&ObjectFlowControlKey::File(file));
         flow.map(|flow| std::mem::take(&mut flow.parked)).unwrap_or_default()
     }
@@ -115,7 +115,7 @@ mod tests {
     fn fill(flow: &mut SourceFlowControl, place: ObjectFlowControlKey) -> usize {
         let mut count = 0;
         while flow.has_room(place) && count < 1_000 {
-            flow.depart(place);
+            flow.count_in_flight(place);
             count += 1;
         }
         count
@@ -133,8 +133,8 @@ mod tests {
         assert_eq!(fill(&mut flow, A), 100);
         assert_eq!(fill(&mut flow, B), 50, "the first one's surplus comes back with its answers");
         assert_eq!(fill(&mut flow, NEW), SHARE_MIN as usize);
-        (0..100).for_each(|_| drop(flow.arrive(A)));
-        (0..SHARE_MIN).for_each(|_| drop(flow.arrive(NEW)));
+        (0..100).for_each(|_| drop(flow.release_in_flight(A)));
+        (0..SHARE_MIN).for_each(|_| drop(flow.release_in_flight(NEW)));
         assert!(flow.has_room(B), "whoever has nothing on its way has no share");
     }
 
@@ -153,16 +153,19 @@ mod tests {
         flow.park(A, TargetId(9), job());
         flow.park(A, TargetId(8), job());
         flow.park(A, TargetId(7), job());
-        assert!(matches!(flow.arrive(A)[..], [(TargetId(7), _)]));
+        assert!(matches!(flow.release_in_flight(A)[..], [(TargetId(7), _)]));
         // The continued work did not come back here, and no other ack will.
-        assert!(matches!(flow.arrive(A)[..], [(TargetId(9), _), (TargetId(8), _)]));
-        assert!(flow.arrive(A).is_empty());
+        assert!(matches!(flow.release_in_flight(A)[..], [(TargetId(9), _), (TargetId(8), _)]));
+        assert!(flow.release_in_flight(A).is_empty());
         fill(&mut flow, NEW);
         flow.park(NEW, TargetId(9), job());
         flow.park(NEW, TargetId(9), job());
-        assert_eq!((flow.placed(FileId(3)).len(), flow.placed(FileId(3)).len()), (2, 0));
+        assert_eq!(
+            (flow.take_parked_for_layout(FileId(3)).len(), flow.take_parked_for_layout(FileId(3)).len()),
+            (2, 0)
+        );
         // Objects that were in flight before the layout was known arrive as counted.
-        assert!(flow.arrive(NEW).is_empty() && flow.arrive(NEW).is_empty());
+        assert!(flow.release_in_flight(NEW).is_empty() && flow.release_in_flight(NEW).is_empty());
         assert!(flow.places.is_empty());
     }
 

@@ -11,15 +11,19 @@ fn example() -> Vec<u8> {
     let ground = TestJournalDirectory::new();
     let about = JournalSubject { sources: vec![b"src".to_vec()], ..about() };
     let file = File::options().read(true).write(true).create_new(true).open(ground.file()).unwrap();
-    let mut end = compaction::begin(file, &about, JournalNonce([7; 16])).unwrap();
+    let mut end = compaction::start_journal(file, &about, JournalNonce([7; 16])).unwrap();
     let mut batch = RecordBatch::new();
-    batch.session(&session(9, false));
-    batch.small(&table("d", |w| w.regular(b"f", 3, &metadata(), 7, None)));
-    batch.begin(1, &table("d", |w| w.regular(b"g", 4_096, &metadata(), 8, None)), b".g.carrack-0000002a");
+    batch.add_session(&session(9, false));
+    batch.add_small(&table("d", |w| w.add_regular(b"f", 3, &metadata(), 7, None)));
+    batch.add_begin(
+        1,
+        &table("d", |w| w.add_regular(b"g", 4_096, &metadata(), 8, None)),
+        b".g.carrack-0000002a",
+    );
     let subtree = Blake3Subtree { range: ByteRange::new(1_024, 1_024), value: [0xaa; 32] };
-    batch.held(1, [ByteRange::new(1_024, 1_024)], &[subtree]);
-    batch.done(1);
-    batch.dropped(2);
+    batch.add_held_ranges(1, [ByteRange::new(1_024, 1_024)], &[subtree]);
+    batch.add_done(1);
+    batch.add_dropped(2);
     end.append(&batch, false).unwrap();
     ground.bytes()
 }

@@ -87,7 +87,7 @@ impl TestJournalDirectory {
 fn table(directory: &str, write: impl FnOnce(&mut EntryTableEncoder<'_>)) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = EntryTableEncoder::new(&mut table);
-    writer.section(&RelPath::new(directory.as_bytes()).unwrap(), None);
+    writer.begin_section(&RelPath::new(directory.as_bytes()).unwrap(), None);
     write(&mut writer);
     table
 }

@@ -64,8 +64,8 @@ impl TestRecordedFile {
         let key = self.key(&name);
         let metadata = Metadata { mtime: key.mtime, ..metadata() };
         match key.target {
-            Some(target) => writer.symlink(key.name, target, &metadata, key.identity),
-            None => writer.regular(key.name, key.size, &metadata, key.identity, None),
+            Some(target) => writer.add_symlink(key.name, target, &metadata, key.identity),
+            None => writer.add_regular(key.name, key.size, &metadata, key.identity, None),
         }
     }
 
@@ -208,10 +208,10 @@ impl RecordedTestJournal {
                 self.append(ModelJournalRecord::Small(plays.clone()), |batch| {
                     let mut table = Vec::new();
                     for play in plays {
-                        EntryTableEncoder::new(&mut table).section(&play.directory(), None);
+                        EntryTableEncoder::new(&mut table).begin_section(&play.directory(), None);
                         play.write(&mut EntryTableEncoder::new(&mut table));
                     }
-                    batch.small(&table);
+                    batch.add_small(&table);
                 })
             }
             TestJournalOperation::Begin(play) => {
@@ -221,7 +221,7 @@ impl RecordedTestJournal {
                 self.begun.push(number);
                 let table = table(&play.directory().to_string().replace('.', ""), |w| play.write(w));
                 self.append(ModelJournalRecord::Begin(number, *play), |batch| {
-                    batch.begin(number, &table, temporary(number).as_bytes());
+                    batch.add_begin(number, &table, temporary(number).as_bytes());
                 });
             }
             &TestJournalOperation::Held(index, start, count, is_hashed) => {
@@ -235,21 +235,21 @@ impl RecordedTestJournal {
                 let subtrees = if is_hashed { &subtrees[..] } else { &[] };
                 // Only ranges overlap: a subtree may be repeated, but parts of it are never sent.
                 self.append(ModelJournalRecord::Held(number, range, false), |batch| {
-                    batch.held(number, [range], &[])
+                    batch.add_held_ranges(number, [range], &[])
                 });
                 if is_hashed && self.is_new(number, range) {
                     self.append(ModelJournalRecord::Held(number, range, true), |batch| {
-                        batch.held(number, [range], subtrees)
+                        batch.add_held_ranges(number, [range], subtrees)
                     });
                 }
             }
             &TestJournalOperation::Done(index) => {
                 let Some(number) = self.number(index) else { return };
-                self.append(ModelJournalRecord::Done(number), |batch| batch.done(number));
+                self.append(ModelJournalRecord::Done(number), |batch| batch.add_done(number));
             }
             &TestJournalOperation::Dropped(index) => {
                 let Some(number) = self.number(index) else { return };
-                self.append(ModelJournalRecord::Dropped(number), |batch| batch.dropped(number));
+                self.append(ModelJournalRecord::Dropped(number), |batch| batch.add_dropped(number));
             }
         }
     }
@@ -327,10 +327,11 @@ fn assert_followed(follower: &JournalFollower, told: &[ModelJournalRecord]) {
     let known = expected.partials.into_iter().map(|(number, (play, held, _))| (number, (play, held)));
     assert_eq!(found.collect::<BTreeMap<_, _>>(), known.collect::<BTreeMap<_, _>>());
     for partial in follower.partials() {
-        let found: Vec<_> = follower.partials_at(&partial.temporary).map(|partial| partial.number).collect();
+        let found: Vec<_> =
+            follower.partials_named(&partial.temporary).map(|partial| partial.number).collect();
         assert_eq!(found, [partial.number]);
     }
-    assert_eq!(follower.partials_at(b".x.carrack-").count(), 0);
+    assert_eq!(follower.partials_named(b".x.carrack-").count(), 0);
 }
 
 proptest! {
@@ -349,7 +350,7 @@ proptest! {
             if *looks {
                 follower.catch_up(telling.ground.directory.as_fd()).unwrap();
                 assert_followed(&follower, &telling.told);
-                prop_assert_eq!(follower.read_bytes(), telling.ground.bytes().len() as u64);
+                prop_assert_eq!(follower.bytes_read(), telling.ground.bytes().len() as u64);
             }
         }
         // The beginning of a record in progress.
@@ -431,11 +432,11 @@ fn a_journal_that_is_mostly_of_the_past_is_shortened_when_it_is_opened() {
     let mut batch = RecordBatch::new();
     let play = TestRecordedFile { directory: 1, name: 0, version: 0 };
     let table = table("d", |w| play.write(w));
-    batch.small(&table);
+    batch.add_small(&table);
     let number = journal.next_number();
-    batch.begin(number, &table, temporary(number).as_bytes());
+    batch.add_begin(number, &table, temporary(number).as_bytes());
     for n in 0..40_000 {
-        batch.held(number, [ByteRange::new(n % LARGE_BYTES, 1)], &[]);
+        batch.add_held_ranges(number, [ByteRange::new(n % LARGE_BYTES, 1)], &[]);
     }
     journal.append(&batch, true).unwrap();
     drop(journal);

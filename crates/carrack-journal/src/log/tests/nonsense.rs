@@ -4,12 +4,12 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::*;
-use crate::log::fuzzing::{compact, journal_of};
+use crate::log::fuzzing::{compact, encode_journal};
 
 /// A body of some kind of record.
 fn sensible() -> impl Strategy<Value = Vec<u8>> {
     let begin = (0u64..4).prop_map(|number| {
-        let table = table("d", |w| w.regular(b"g", 4_096, &metadata(), number, None));
+        let table = table("d", |w| w.add_regular(b"g", 4_096, &metadata(), number, None));
         [&number.to_le_bytes()[..], &4u32.to_le_bytes(), b"temp", &table].concat()
     });
     let held =
@@ -30,7 +30,7 @@ fn sensible() -> impl Strategy<Value = Vec<u8>> {
         body
     });
     let small = (0u8..3, 0u64..3)
-        .prop_map(|(name, size)| table("", |w| w.regular(&[b'a' + name], size, &metadata(), 1, None)));
+        .prop_map(|(name, size)| table("", |w| w.add_regular(&[b'a' + name], size, &metadata(), 1, None)));
     prop_oneof![
         2 => begin,
         3 => held,
@@ -77,7 +77,7 @@ proptest! {
     #[test]
     fn what_was_recovered_once_is_recovered_again(records in prop::collection::vec(record(), 0..30)) {
         let borrowed: Vec<(u8, &[u8])> = records.iter().map(|(kind, body)| (*kind, &body[..])).collect();
-        let ground = TestJournalDirectory::with(&journal_of(&about(), &borrowed).unwrap());
+        let ground = TestJournalDirectory::with(&encode_journal(&about(), &borrowed).unwrap());
         let here = session(0, false);
         let (_, first) = ground.open(&here).unwrap();
         for partial in first.partials() {

@@ -50,7 +50,7 @@ fn a_journal_that_cannot_be_shortened_goes_on_as_it_is() {
     let opening = OpenedJournal::new(ground.directory.as_fd(), ID, [1; 16]).unwrap();
     let (journal, _) = opening.compact(&session(1, false)).unwrap();
     let mut batch = RecordBatch::new();
-    batch.done(1);
+    batch.add_done(1);
     journal.append(&batch, true).unwrap();
     assert_eq!(ground.bytes()[..before.len()], before);
     drop(journal);
@@ -62,10 +62,10 @@ fn who_takes_a_journal_to_remove_it_writes_nothing() {
     let ground = TestJournalDirectory::new();
     drop(ground.create(&session(1, false)));
     let before = ground.bytes();
-    let (journal, contents) = Journal::seize(ground.directory.as_fd(), ID, [1; 16]).unwrap();
+    let (journal, contents) = Journal::lock_for_removal(ground.directory.as_fd(), ID, [1; 16]).unwrap();
     assert_eq!((contents.about, contents.is_in_use), (about(), false));
     let mut batch = RecordBatch::new();
-    batch.done(1);
+    batch.add_done(1);
     assert!(matches!(journal.append(&batch, true), Err(JournalError::Poisoned)));
     assert_eq!(ground.bytes(), before);
     assert!(matches!(ground.open(&session(1, false)), Err(JournalError::Busy(Some(_)))));
@@ -81,7 +81,7 @@ fn nothing_is_written_after_an_error() {
     let unwritable = File::open(ground.file()).unwrap();
     let mut end = JournalAppender::new(unwritable, JournalNonce([0; 16]), before.len() as u64);
     let mut batch = RecordBatch::new();
-    batch.done(1);
+    batch.add_done(1);
     assert!(matches!(end.append(&batch, true), Err(JournalError::Failed { .. })));
     assert!(matches!(end.append(&batch, true), Err(JournalError::Poisoned)));
     assert_eq!(ground.bytes(), before);
@@ -118,7 +118,7 @@ fn what_is_no_journal_is_refused_with_the_reason() {
 #[test]
 fn records_of_another_journal_or_place_do_not_count() {
     let mut batch = RecordBatch::new();
-    batch.small(&table("", |w| w.regular(b"a", 1, &metadata(), 1, None)));
+    batch.add_small(&table("", |w| w.add_regular(b"a", 1, &metadata(), 1, None)));
     let tails: Vec<Vec<u8>> = (0..2)
         .map(|_| {
             let ground = TestJournalDirectory::new();
@@ -177,7 +177,7 @@ fn a_journal_of_somebody_else_is_not_believed() {
 fn a_damaged_journal_makes_way_for_the_next_one() {
     let ground = TestJournalDirectory::with(b"");
     assert!(peek(ground.directory.as_fd(), ID).unwrap_err().is_damage());
-    set_aside(ground.directory.as_fd(), ID).unwrap();
+    remove_damaged(ground.directory.as_fd(), ID).unwrap();
     assert_eq!(peek(ground.directory.as_fd(), ID).unwrap(), None);
     let journal = ground.create(&session(1, false));
     assert_eq!(ground.names(), 1);
@@ -207,10 +207,10 @@ fn modes_are_remembered_until_they_are_restored() {
     let path = |text: &str| RelPath::new(text.as_bytes()).unwrap();
     let journal = ground.create(&session(1, true));
     let mut batch = RecordBatch::new();
-    batch.mode(&path("d"), 0o555);
-    batch.modes_restored();
+    batch.add_mode(&path("d"), 0o555);
+    batch.add_modes_restored();
     for (name, mode) in [("", 0o500), ("d/e", 0o555), ("d/e", 0o755)] {
-        batch.mode(&path(name), mode);
+        batch.add_mode(&path(name), mode);
     }
     journal.append(&batch, true).unwrap();
     drop(journal);
@@ -224,7 +224,7 @@ fn modes_are_remembered_until_they_are_restored() {
     let (journal, recovered) = ground.open(&session(2, false)).unwrap();
     assert_eq!(modes(&recovered), expected);
     batch.clear();
-    batch.modes_restored();
+    batch.add_modes_restored();
     journal.append(&batch, true).unwrap();
     drop(journal);
     assert_eq!(modes(&ground.open(&session(2, false)).unwrap().1), []);

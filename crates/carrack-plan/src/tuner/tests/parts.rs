@@ -69,7 +69,7 @@ fn what_lasts_is_the_least_of_the_stages() {
     meter.read(&after(250, 500, 600, 100), 1);
     let rates = meter.read(&after(500, 1_000, 200, 150), 1).expect("bytes have come").rates;
     assert_eq!((rates.written, rates.sent, rates.read), (2_000.0, 400.0, 600.0));
-    assert_eq!(rates.lasting(), 400.0);
+    assert_eq!(rates.sustained_rate(), 400.0);
     // A burst's rate is over the time since the last one.
     assert_eq!(meter.read(&after(750, 1_000, 200, 150), 1), None);
     assert_eq!(meter.read(&after(1_000, 2_000, 200, 150), 1).expect("bytes again").rates.written, 2_000.0);

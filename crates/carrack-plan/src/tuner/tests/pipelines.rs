@@ -73,7 +73,7 @@ fn what_is_not_the_bottleneck_is_released() {
         values,
         is_settled: true,
         bytes_per_s: 500_000_000,
-        ..SessionTuner::new(setup).record(0)
+        ..SessionTuner::new(setup).tuning_result(0)
     };
     let mut session = SimulatedSession::new(SessionTuner::from_history(setup, &record), 0.0, 0);
     pipeline.run(&mut session, 300.0);

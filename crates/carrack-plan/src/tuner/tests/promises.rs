@@ -138,7 +138,7 @@ fn a_later_session_begins_where_this_one_ended() {
     let condition =
         SimulatedKnobThroughput::new("", TunerKnob::Readers, KnobRange::new(1, 64, 4), |n| n.min(20.0));
     let first = tuned(&condition, 0.02, 0, 40.0);
-    let record = first.controller.record(1_700_000_000);
+    let record = first.controller.tuning_result(1_700_000_000);
     let text = serde_json::to_string(&record).expect("a record is numbers");
     let record: SessionTuningResult = serde_json::from_str(&text).expect("what was written");
     assert!(record.curves.readers.iter().any(|point| point.value == 16 && point.bytes_per_s() > 14.0 * UNIT));

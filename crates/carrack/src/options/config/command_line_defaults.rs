@@ -84,8 +84,8 @@ impl ConfigSourceChoice {
 
 /// Returns the command with the options as users type them, for the help, the manual page and the
 /// completions.
-pub fn command() -> Command {
-    help::arrange(plain_command())
+pub fn carrack_command() -> Command {
+    help::arrange_help(plain_command())
 }
 
 /// Returns the command without the arrangement of its help, which few command lines ask for.
@@ -107,7 +107,7 @@ fn plain_command() -> Command {
 
 /// Returns the same command with flags that take `=false`, so that a command line can take back a flag that a
 /// file sets.
-pub fn command_with_open_flags() -> Command {
+pub fn command_with_valued_flags() -> Command {
     COMMANDS
         .iter()
         .fold(plain_command(), |carrack, name| carrack.mut_subcommand(name, |sub| sub.mut_args(open)))
@@ -138,9 +138,10 @@ impl From<UserError> for CommandLineError {
 /// command to carry out.
 pub fn parse() -> Cli {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let carrack = command_with_open_flags();
+    let carrack = command_with_valued_flags();
     let given = carrack.clone().try_get_matches_from(&words).map_err(CommandLineError::from);
-    let settled = given.and_then(|given| settle(&carrack, given, &words, &ConfigSources::of_process()));
+    let settled =
+        given.and_then(|given| apply_config_sources(&carrack, given, &words, &ConfigSources::of_process()));
     let parsed = settled.and_then(|settled| Ok(Cli::from_arg_matches(&settled)?));
     parsed.unwrap_or_else(|problem| match problem {
         // Without any argument a beginner is told where to begin.
@@ -151,44 +152,44 @@ pub fn parse() -> Cli {
             std::process::exit(ExitStatus::Usage.code().into())
         }
         CommandLineError::Typed(error) if error.use_stderr() => {
-            if let Some(trouble) = foreign::of_command(&error) {
-                trouble.tell();
+            if let Some(trouble) = foreign::foreign_command_error(&error) {
+                trouble.print();
                 std::process::exit(ExitStatus::Usage.code().into())
             }
             error.exit()
         }
         // Help shows flags without `=false`, and the defaults without a configuration.
-        CommandLineError::Typed(error) => match command().try_get_matches_from(&words) {
+        CommandLineError::Typed(error) => match carrack_command().try_get_matches_from(&words) {
             Err(plain) => plain.exit(),
             Ok(_) => error.exit(),
         },
         CommandLineError::Elsewhere(trouble) => {
-            trouble.tell();
+            trouble.print();
             std::process::exit(ExitStatus::Usage.code().into())
         }
     })
 }
 
 /// Parses again, with the options of the other sources as defaults, if there are any.
-pub fn settle(
+pub fn apply_config_sources(
     carrack: &Command,
     given: ArgMatches,
     words: &[OsString],
     sources: &ConfigSources,
 ) -> Result<ArgMatches, CommandLineError> {
     let Some((name, typed)) = given.subcommand() else { return Ok(given) };
-    let Some(command) = configurable(carrack, name) else { return Ok(given) };
+    let Some(command) = find_configurable_command(carrack, name) else { return Ok(given) };
     let layers = ConfigLayers::new(&ConfigSourceChoice::of(typed), sources, carrack)?;
-    let settings = standing(command, typed, layers.of(command))?;
+    let settings = effective_settings(command, typed, layers.settings_for(command))?;
     if settings.is_empty() {
         return Ok(given);
     }
     let carrack = carrack.clone().mut_subcommand(name, |command| with_defaults(command, &settings));
-    carrack.try_get_matches_from(words).map_err(|error| blame(error, &settings))
+    carrack.try_get_matches_from(words).map_err(|error| with_value_origin(error, &settings))
 }
 
 /// Returns the command of this name, if its options have layers.
-pub fn configurable<'c>(carrack: &'c Command, name: &str) -> Option<&'c Command> {
+pub fn find_configurable_command<'c>(carrack: &'c Command, name: &str) -> Option<&'c Command> {
     carrack.find_subcommand(name).filter(|_| COMMANDS.contains(&name))
 }
 
@@ -206,7 +207,7 @@ pub fn option_names<'c>(carrack: &'c Command, of: Option<&'c Command>) -> Vec<&'
 }
 
 /// Returns true if an entry for all commands holds for this option of the command.
-pub fn is_for_all(command: &Command, option: &str) -> bool {
+pub fn accepts_shared_entry(command: &Command, option: &str) -> bool {
     !ONLY_IN_OWN_TABLE.contains(&(command.get_name(), option))
 }
 
@@ -236,7 +237,7 @@ fn open(arg: Arg) -> Arg {
 ///
 /// # Errors
 /// If an option gets more values than it takes.
-pub fn standing(
+pub fn effective_settings(
     command: &Command,
     typed: &ArgMatches,
     settings: impl Iterator<Item = OptionSetting>,
@@ -250,10 +251,9 @@ pub fn standing(
     let mut standing = Vec::new();
     for setting in settings {
         let Some((_, arg)) = options(command).find(|(name, _)| *name == setting.option) else { continue };
-        if settled
-            .iter()
-            .any(|(other, is_off)| other.get_id() == arg.get_id() || !is_off && exclude(command, arg, other))
-        {
+        if settled.iter().any(|(other, is_off)| {
+            other.get_id() == arg.get_id() || !is_off && are_exclusive(command, arg, other)
+        }) {
             continue;
         }
         let takes_several =
@@ -273,7 +273,7 @@ pub fn is_flag(arg: &Arg) -> bool {
 }
 
 /// Returns true if the two options conflict, or one takes the other back.
-fn exclude(command: &Command, one: &Arg, other: &Arg) -> bool {
+fn are_exclusive(command: &Command, one: &Arg, other: &Arg) -> bool {
     [(one, other), (other, one)].into_iter().any(|(one, other)| {
         let conflicts = command.get_arg_conflicts_with(one);
         let taken_back = one.get_long().and_then(|name| name.strip_prefix("no-"));
@@ -293,7 +293,7 @@ pub fn with_defaults(command: Command, settings: &[OptionSetting]) -> Command {
 }
 
 /// Adds the origin of the value to an error about a value of a setting.
-pub fn blame(error: clap::Error, settings: &[OptionSetting]) -> CommandLineError {
+pub fn with_value_origin(error: clap::Error, settings: &[OptionSetting]) -> CommandLineError {
     let [option, value] =
         [ContextKind::InvalidArg, ContextKind::InvalidValue].map(|kind| match error.get(kind) {
             Some(ContextValue::String(text)) => text.as_str(),

@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::command_line_defaults::{configurable, option_names};
+use super::command_line_defaults::{find_configurable_command, option_names};
 use crate::user_error::UserError;
 
 /// The longest file that is read, in bytes, as for a daemon's configuration.
@@ -74,7 +74,7 @@ pub struct ConfigFile {
     pub profiles: BTreeMap<String, Vec<ConfigEntry>>,
 }
 
-fn wrong(shown: &str, error: &io::Error) -> UserError {
+fn file_error(shown: &str, error: &io::Error) -> UserError {
     UserError::new(format!("{shown}: {error}")).hint("--no-config goes on without")
 }
 
@@ -94,20 +94,20 @@ impl ConfigFile {
             Err(error) if error.kind() == ErrorKind::PermissionDenied && path.metadata().is_err() => {
                 return Ok(None);
             }
-            opened => opened.map_err(|error| wrong(&shown, &error))?,
+            opened => opened.map_err(|error| file_error(&shown, &error))?,
         };
-        let metadata = file.metadata().map_err(|error| wrong(&shown, &error))?;
+        let metadata = file.metadata().map_err(|error| file_error(&shown, &error))?;
         let is_trusted = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
         if !is_trusted || metadata.mode() & OTHERS_WRITE != 0 {
             let message = format!("{shown} belongs to somebody else, or others may write to it");
             return Err(UserError::new(message).hint(format!("chmod go-w {shown}, or --no-config")));
         }
         if metadata.len() > BYTES_MAX {
-            return Err(wrong(&shown, &io::Error::other("too long for a configuration")));
+            return Err(file_error(&shown, &io::Error::other("too long for a configuration")));
         }
         let mut text = String::new();
         let read = file.by_ref().take(BYTES_MAX).read_to_string(&mut text);
-        read.map_err(|error| wrong(&shown, &error))?;
+        read.map_err(|error| file_error(&shown, &error))?;
         ConfigFile::parse(&text, path, carrack).map(Some)
     }
 
@@ -118,12 +118,12 @@ impl ConfigFile {
     pub fn parse(text: &str, path: &Path, carrack: &Command) -> Result<ConfigFile, UserError> {
         let reader = ConfigReader { text, path, carrack };
         let table = DeTable::parse(text).map_err(|error| {
-            let place = reader.place(&error.span().unwrap_or_default());
-            UserError::new(format!("{place}: {}", error.message())).tamed()
+            let place = reader.line_location(&error.span().unwrap_or_default());
+            UserError::new(format!("{place}: {}", error.message())).escaped()
         })?;
         let mut file = ConfigFile::default();
         for (key, value) in table.get_ref() {
-            reader.take(key, value, &mut file)?;
+            reader.read_top_level_entry(key, value, &mut file)?;
         }
         Ok(file)
     }
@@ -139,7 +139,7 @@ struct ConfigReader<'a> {
 }
 
 impl ConfigReader<'_> {
-    fn take(
+    fn read_top_level_entry(
         &self,
         key: &ConfigFileKey<'_>,
         value: &Spanned<DeValue<'_>>,
@@ -150,7 +150,7 @@ impl ConfigReader<'_> {
             DeValue::Table(profiles) if name == PROFILES => {
                 for (name, options) in profiles {
                     let options = options.get_ref().as_table().ok_or_else(|| {
-                        let place = self.place(&name.span());
+                        let place = self.line_location(&name.span());
                         UserError::new(format!("{place}: a profile is a table")).hint("[profile.NAME]")
                     })?;
                     let entries = self.entries(options, &option_names(self.carrack, None))?;
@@ -158,14 +158,14 @@ impl ConfigReader<'_> {
                 }
             }
             DeValue::Table(options) => {
-                let Some(command) = configurable(self.carrack, name) else {
-                    return Err(self.unknown("command", key, super::COMMANDS.iter().copied()));
+                let Some(command) = find_configurable_command(self.carrack, name) else {
+                    return Err(self.unknown_name_error("command", key, super::COMMANDS.iter().copied()));
                 };
                 let entries = self.entries(options, &option_names(self.carrack, Some(command)))?;
                 file.commands.insert(name.to_owned(), entries);
             }
             DeValue::String(profile) if name == DEFAULT_PROFILE => {
-                file.default_profile = Some((profile.to_string(), self.place(&key.span())));
+                file.default_profile = Some((profile.to_string(), self.line_location(&key.span())));
             }
             _ => file.all.push(self.entry(key, value, &option_names(self.carrack, None))?),
         }
@@ -184,12 +184,16 @@ impl ConfigReader<'_> {
     ) -> Result<ConfigEntry, UserError> {
         let option = key.get_ref().as_ref();
         if !names.contains(&option) {
-            return Err(self.unknown("option", key, names.iter().copied().chain([DEFAULT_PROFILE])));
+            return Err(self.unknown_name_error(
+                "option",
+                key,
+                names.iter().copied().chain([DEFAULT_PROFILE]),
+            ));
         }
-        let place = self.place(&key.span());
+        let place = self.line_location(&key.span());
         let values = match value.get_ref() {
-            DeValue::Array(values) => values.iter().map(|value| word(value.get_ref())).collect(),
-            value => word(value).map(|word| vec![word]),
+            DeValue::Array(values) => values.iter().map(|value| typed_value(value.get_ref())).collect(),
+            value => typed_value(value).map(|word| vec![word]),
         };
         let values = values.ok_or_else(|| {
             let kinds = "text, a number, true, false, or a list of them";
@@ -198,21 +202,21 @@ impl ConfigReader<'_> {
         Ok(ConfigEntry { option: option.to_owned(), values, place })
     }
 
-    fn unknown<'n>(
+    fn unknown_name_error<'n>(
         &self,
         kind: &str,
         key: &ConfigFileKey<'_>,
         names: impl Iterator<Item = &'n str>,
     ) -> UserError {
-        let (name, place) = (key.get_ref().as_ref(), self.place(&key.span()));
-        let trouble = UserError::new(format!("{place}: there is no {kind} {name} here")).tamed();
+        let (name, place) = (key.get_ref().as_ref(), self.line_location(&key.span()));
+        let trouble = UserError::new(format!("{place}: there is no {kind} {name} here")).escaped();
         match nearest(name, names) {
             Some(near) => trouble.hint(format!("is it {near}?")),
             None => trouble.hint("`carrack config show` lists all options"),
         }
     }
 
-    fn place(&self, span: &Range<usize>) -> ConfigLineLocation {
+    fn line_location(&self, span: &Range<usize>) -> ConfigLineLocation {
         let before = self.text.as_bytes().iter().take(span.start);
         ConfigLineLocation {
             path: self.path.to_owned(),
@@ -222,7 +226,7 @@ impl ConfigReader<'_> {
 }
 
 /// Returns the value as it would be typed; `None` for types that no option takes.
-fn word(value: &DeValue<'_>) -> Option<OsString> {
+fn typed_value(value: &DeValue<'_>) -> Option<OsString> {
     match value {
         DeValue::String(text) => Some(text.to_string().into()),
         DeValue::Integer(number) => Some(number.to_string().into()),

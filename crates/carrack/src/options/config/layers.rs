@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Command;
 
-use super::command_line_defaults::{ConfigSourceChoice, NO_CONFIG, PROFILE, is_flag, is_for_all, options};
+use super::command_line_defaults::{
+    ConfigSourceChoice, NO_CONFIG, PROFILE, accepts_shared_entry, is_flag, options,
+};
 use super::file::{ConfigEntry, ConfigFile, ConfigLineLocation, nearest};
 use crate::register::home_directory;
 use crate::user_error::UserError;
@@ -91,8 +93,8 @@ impl ConfigSources {
         ConfigSources { environment: ours.collect(), files }
     }
 
-    fn says(&self, option: &str) -> Option<String> {
-        self.environment.get(&variable(option)).map(|value| value.to_string_lossy().into_owned())
+    fn environment_value(&self, option: &str) -> Option<String> {
+        self.environment.get(&variable_name(option)).map(|value| value.to_string_lossy().into_owned())
     }
 }
 
@@ -106,11 +108,12 @@ impl ConfigLayers {
         sources: &ConfigSources,
         carrack: &Command,
     ) -> Result<ConfigLayers, UserError> {
-        let reads_files = !asked.no_config && sources.says(NO_CONFIG).is_none();
+        let reads_files = !asked.no_config && sources.environment_value(NO_CONFIG).is_none();
         let files = sources.files.iter().filter(|_| reads_files);
         let files = files.filter_map(|path| ConfigFile::read(path, carrack).transpose());
         let files = files.collect::<Result<Vec<ConfigFile>, UserError>>()?;
-        let by_name = asked.profile.clone().or_else(|| sources.says(PROFILE)).map(|name| (name, None));
+        let by_name =
+            asked.profile.clone().or_else(|| sources.environment_value(PROFILE)).map(|name| (name, None));
         let named = by_name.or_else(|| {
             let (name, place) = files.iter().find_map(|file| file.default_profile.clone())?;
             Some((name, Some(place)))
@@ -121,27 +124,27 @@ impl ConfigLayers {
     }
 
     /// Returns the settings of a command's options, for each option in the order of precedence.
-    pub fn of<'l>(&'l self, command: &'l Command) -> impl Iterator<Item = OptionSetting> + 'l {
+    pub fn settings_for<'l>(&'l self, command: &'l Command) -> impl Iterator<Item = OptionSetting> + 'l {
         let profile = self.profile.iter().flat_map(|(name, entries)| {
-            entries
-                .iter()
-                .map(|entry| of_entry(entry, ValueOrigin::Profile(name.clone(), entry.place.clone())))
+            entries.iter().map(|entry| {
+                setting_from_entry(entry, ValueOrigin::Profile(name.clone(), entry.place.clone()))
+            })
         });
         let files = self.files.iter().flat_map(move |file| {
-            let own = file.commands.get(command.get_name()).into_iter().flatten().map(of_file);
-            let all = file.all.iter().map(of_file);
-            own.chain(all.filter(|setting| is_for_all(command, &setting.option)))
+            let own = file.commands.get(command.get_name()).into_iter().flatten().map(setting_from_file);
+            let all = file.all.iter().map(setting_from_file);
+            own.chain(all.filter(|setting| accepts_shared_entry(command, &setting.option)))
         });
-        let above = self.of_environment(command).chain(profile);
-        above.filter(|setting| is_for_all(command, &setting.option)).chain(files)
+        let above = self.environment_settings(command).chain(profile);
+        above.filter(|setting| accepts_shared_entry(command, &setting.option)).chain(files)
     }
 
     /// Variables that clap reads itself are left out: it treats them as typed.
-    fn of_environment<'l>(&'l self, command: &'l Command) -> impl Iterator<Item = OptionSetting> + 'l {
+    fn environment_settings<'l>(&'l self, command: &'l Command) -> impl Iterator<Item = OptionSetting> + 'l {
         options(command).filter(|(_, arg)| arg.get_env().is_none()).filter_map(|(option, arg)| {
-            let variable = variable(option);
+            let variable = variable_name(option);
             let value = self.environment.get(&variable)?;
-            let values = vec![if is_flag(arg) { truth(value) } else { value.clone() }];
+            let values = vec![if is_flag(arg) { normalize_bool(value) } else { value.clone() }];
             Some(OptionSetting {
                 option: option.to_owned(),
                 values,
@@ -152,7 +155,7 @@ impl ConfigLayers {
 }
 
 /// Translates the usual words of variables to `true` and `false`.
-fn truth(value: &OsStr) -> OsString {
+fn normalize_bool(value: &OsStr) -> OsString {
     match value.to_str() {
         Some("1" | "yes" | "on") => "true".into(),
         Some("0" | "no" | "off") => "false".into(),
@@ -160,16 +163,16 @@ fn truth(value: &OsStr) -> OsString {
     }
 }
 
-fn of_entry(entry: &ConfigEntry, origin: ValueOrigin) -> OptionSetting {
+fn setting_from_entry(entry: &ConfigEntry, origin: ValueOrigin) -> OptionSetting {
     OptionSetting { option: entry.option.clone(), values: entry.values.clone(), origin }
 }
 
-fn of_file(entry: &ConfigEntry) -> OptionSetting {
-    of_entry(entry, ValueOrigin::File(entry.place.clone()))
+fn setting_from_file(entry: &ConfigEntry) -> OptionSetting {
+    setting_from_entry(entry, ValueOrigin::File(entry.place.clone()))
 }
 
 /// Returns the name of the variable that sets an option.
-pub fn variable(option: &str) -> String {
+pub fn variable_name(option: &str) -> String {
     format!("{VARIABLES}{}", option.to_uppercase().replace('-', "_"))
 }
 
@@ -187,7 +190,7 @@ fn profile(
     }
     let known: Vec<&str> = all.flat_map(|file| file.profiles.keys()).map(String::as_str).collect();
     let place = asked_in.map_or(String::new(), |place| format!("{place}: "));
-    let trouble = UserError::new(format!("{place}there is no profile {name}")).tamed();
+    let trouble = UserError::new(format!("{place}there is no profile {name}")).escaped();
     Err(match nearest(&name, known.iter().copied()) {
         Some(near) => trouble.hint(format!("is it {near}?")),
         None => trouble.hint(format!("there are {}", known.join(", "))),

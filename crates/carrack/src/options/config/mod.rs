@@ -14,7 +14,7 @@ mod rows;
 mod tests;
 
 pub use command_line_defaults::{
-    COMMANDS, CommandLineError, ConfigSourceChoice, command, command_with_open_flags, parse,
+    COMMANDS, CommandLineError, ConfigSourceChoice, carrack_command, command_with_valued_flags, parse,
 };
 pub use layers::{ConfigSources, ValueOrigin, system_file, user_file};
 pub use rows::{ConfiguredOptionRow, rows};

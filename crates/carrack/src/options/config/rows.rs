@@ -6,7 +6,8 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
 use super::command_line_defaults::{
-    CommandLineError, ConfigSourceChoice, blame, configurable, is_flag, options, standing, with_defaults,
+    CommandLineError, ConfigSourceChoice, effective_settings, find_configurable_command, is_flag, options,
+    with_defaults, with_value_origin,
 };
 use super::layers::{ConfigLayers, ConfigSources, OptionSetting, ValueOrigin};
 
@@ -43,7 +44,7 @@ pub fn rows(
     asked: &ConfigSourceChoice,
     sources: &ConfigSources,
 ) -> Result<Vec<ConfiguredOptionRow>, CommandLineError> {
-    let Some(plain) = configurable(carrack, name) else { return Ok(Vec::new()) };
+    let Some(plain) = find_configurable_command(carrack, name) else { return Ok(Vec::new()) };
     // Only options are of interest: no argument is required.
     let command = plain.clone().mut_args(|arg| arg.required(false));
     let words: Vec<OsString> = [OsString::from(name)].into_iter().chain(words.iter().cloned()).collect();
@@ -54,9 +55,9 @@ pub fn rows(
         no_config: of_words.no_config || asked.no_config,
     };
     let layers = ConfigLayers::new(&asked, sources, carrack)?;
-    let settings = standing(&command, &typed, layers.of(&command))?;
+    let settings = effective_settings(&command, &typed, layers.settings_for(&command))?;
     let settled = with_defaults(command, &settings).try_get_matches_from(&words);
-    let settled = settled.map_err(|error| blame(error, &settings))?;
+    let settled = settled.map_err(|error| with_value_origin(error, &settings))?;
     Ok(options(plain).map(|(option, arg)| row(option, arg, &settled, &settings)).collect())
 }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use clap::ArgMatches;
 
-use super::command_line_defaults::{COMMANDS, command_with_open_flags, settle};
+use super::command_line_defaults::{COMMANDS, apply_config_sources, command_with_valued_flags};
 use super::*;
 
 /// A user's file, a system's, and an environment.
@@ -30,9 +30,10 @@ impl ConfigFixture {
 
     fn parse(&self, words: &str) -> Result<ArgMatches, String> {
         let words: Vec<OsString> = format!("carrack {words}").split(' ').map(OsString::from).collect();
-        let carrack = command_with_open_flags();
+        let carrack = command_with_valued_flags();
         let given = carrack.clone().try_get_matches_from(&words).map_err(|error| error.to_string())?;
-        let settled = settle(&carrack, given, &words, &self.sources).map_err(|problem| self.told(problem))?;
+        let settled = apply_config_sources(&carrack, given, &words, &self.sources)
+            .map_err(|problem| self.told(problem))?;
         Ok(settled.subcommand().unwrap().1.clone())
     }
 
@@ -43,8 +44,13 @@ impl ConfigFixture {
 
     fn rows(&self, command: &str, words: &str) -> Result<Vec<ConfiguredOptionRow>, String> {
         let words: Vec<OsString> = words.split_whitespace().map(OsString::from).collect();
-        let rows =
-            rows(&command_with_open_flags(), command, &words, &ConfigSourceChoice::default(), &self.sources);
+        let rows = rows(
+            &command_with_valued_flags(),
+            command,
+            &words,
+            &ConfigSourceChoice::default(),
+            &self.sources,
+        );
         rows.map_err(|problem| self.told(problem))
     }
 

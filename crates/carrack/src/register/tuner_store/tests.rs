@@ -9,7 +9,7 @@ const DAY_S: u64 = 86_400;
 
 fn store() -> (tempfile::TempDir, TunerStore) {
     let home = tempfile::tempdir().unwrap();
-    let store = TunerStore::at(home.path().join("state/carrack/tuner"));
+    let store = TunerStore::in_directory(home.path().join("state/carrack/tuner"));
     (home, store)
 }
 
@@ -48,14 +48,14 @@ fn what_is_kept_is_recalled() {
     let (_home, store) = store();
     assert_eq!(store.list().unwrap(), []);
     let one = known("a", "b", MeanSizeClass::Large);
-    assert_eq!(store.recall(&one.workload, NOW_S), None);
-    store.keep(&one).unwrap();
-    assert_eq!(store.recall(&one.workload, NOW_S), Some(one.record.clone()));
+    assert_eq!(store.load_fresh(&one.workload, NOW_S), None);
+    store.save(&one).unwrap();
+    assert_eq!(store.load_fresh(&one.workload, NOW_S), Some(one.record.clone()));
     let later = TunerWorkloadRecord {
         record: SessionTuningResult { bytes_per_s: 7, ..one.record.clone() },
         ..one.clone()
     };
-    store.keep(&later).unwrap();
+    store.save(&later).unwrap();
     assert_eq!(store.list().unwrap(), std::slice::from_ref(&later));
     store.forget(&one.workload).unwrap();
     assert_eq!((store.list().unwrap().len(), store.forget(&one.workload).is_err()), (0, true));
@@ -75,10 +75,10 @@ fn workloads_are_told_apart_whatever_their_sites_are_called() {
     all.push(known("a", "b", MeanSizeClass::Mixed));
     for (number, one) in all.iter_mut().enumerate() {
         one.record.bytes_per_s = number as u64;
-        store.keep(one).unwrap();
+        store.save(one).unwrap();
     }
     for one in &all {
-        assert_eq!(store.recall(&one.workload, NOW_S).as_ref(), Some(&one.record), "{:?}", one.workload);
+        assert_eq!(store.load_fresh(&one.workload, NOW_S).as_ref(), Some(&one.record), "{:?}", one.workload);
     }
     all.sort_by(|one, other| one.workload.cmp(&other.workload));
     assert_eq!(store.list().unwrap(), all);
@@ -89,14 +89,14 @@ fn workloads_are_told_apart_whatever_their_sites_are_called() {
 fn what_is_too_old_says_nothing() {
     let (_home, store) = store();
     let one = known("a", "b", MeanSizeClass::Large);
-    store.keep(&one).unwrap();
+    store.save(&one).unwrap();
     for (now_s, is_fresh) in [
         (NOW_S + 30 * DAY_S as i64, true),
         (NOW_S + 30 * DAY_S as i64 + 1, false),
         (NOW_S - 30 * DAY_S as i64 - 1, false),
         (-1, false),
     ] {
-        assert_eq!(store.recall(&one.workload, now_s).is_some(), is_fresh, "{now_s}");
+        assert_eq!(store.load_fresh(&one.workload, now_s).is_some(), is_fresh, "{now_s}");
     }
     assert_eq!(store.list().unwrap().len(), 1, "it is there to be forgotten");
 }
@@ -105,7 +105,7 @@ fn what_is_too_old_says_nothing() {
 fn other_versions_and_other_files_count_as_none() {
     let (_home, store) = store();
     let one = known("a", "b", MeanSizeClass::Large);
-    store.keep(&one).unwrap();
+    store.save(&one).unwrap();
     let path = store.path(&one.workload);
     let text = fs::read_to_string(&path).unwrap();
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -113,12 +113,12 @@ fn other_versions_and_other_files_count_as_none() {
     // Fields that a later version adds do not invalidate the record.
     let more = text.replacen('{', "{\"note\": 1,", 1);
     fs::write(&path, more).unwrap();
-    assert_eq!(store.recall(&one.workload, NOW_S).as_ref(), Some(&one.record));
+    assert_eq!(store.load_fresh(&one.workload, NOW_S).as_ref(), Some(&one.record));
     let long = format!("{text}{}", " ".repeat(FILE_BYTES_MAX as usize));
     let strange = [text.replace("\"version\": 1", "\"version\": 2"), text[..text.len() / 2].to_owned(), long];
     for strange in strange.iter().chain([&String::new(), &"{}".to_owned(), &"[]".to_owned()]) {
         fs::write(&path, strange).unwrap();
-        assert_eq!(store.recall(&one.workload, NOW_S), None, "{strange:.200}");
+        assert_eq!(store.load_fresh(&one.workload, NOW_S), None, "{strange:.200}");
         assert_eq!(store.list().unwrap(), []);
     }
     fs::write(store.directory.join("other.json"), &text).unwrap();
@@ -126,7 +126,7 @@ fn other_versions_and_other_files_count_as_none() {
     assert_eq!(store.list().unwrap(), []);
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
-    assert_eq!(store.recall(&one.workload, NOW_S), None);
+    assert_eq!(store.load_fresh(&one.workload, NOW_S), None);
 }
 
 fn set_age(path: &Path, days: u64) {
@@ -149,7 +149,7 @@ fn the_newest_stay() {
         set_age(path, 5000);
     }
     let one = known("a", "b", MeanSizeClass::Large);
-    store.keep(&one).unwrap();
+    store.save(&one).unwrap();
     let files = store.files().unwrap();
     assert_eq!(files.len(), FILES_MAX);
     assert!(files.contains(&store.path(&one.workload)) && !files.contains(&left_over) && notes.exists());
@@ -163,12 +163,12 @@ fn what_is_too_long_is_not_kept() {
     let (_home, store) = store();
     let mut one = known("a", "b", MeanSizeClass::Large);
     one.record.curves.readers = vec![one.record.curves.readers[0]; 10_000];
-    assert!(store.keep(&one).is_err());
+    assert!(store.save(&one).is_err());
     assert_eq!(store.list().unwrap(), []);
     // A curve with a point for each possible number of threads fits.
     let curve = vec![one.record.curves.readers[0]; 256];
     one.record.curves = PerKnob::from_fn(|_| curve.clone());
-    store.keep(&one).unwrap();
+    store.save(&one).unwrap();
     let bytes = fs::metadata(store.path(&one.workload)).unwrap().len();
     assert!(bytes < FILE_BYTES_MAX / 2, "{bytes}");
 }
@@ -188,9 +188,9 @@ fn sessions_between_the_same_sites_share_a_history() {
 
 #[test]
 fn where_nothing_can_be_written_nothing_happens() {
-    let nowhere = TunerStore::at("/dev/null/state/tuner".into());
+    let nowhere = TunerStore::in_directory("/dev/null/state/tuner".into());
     let one = known("a", "b", MeanSizeClass::Large);
-    assert!(nowhere.keep(&one).is_err() && nowhere.list().is_err());
+    assert!(nowhere.save(&one).is_err() && nowhere.list().is_err());
     let history = nowhere.history(TransferEndNames { source: "a".into(), sink: "b".into() });
     history.0.keep(MeanSizeClass::Large, &one.record);
     assert_eq!(history.0.recall(MeanSizeClass::Large), None);

@@ -154,7 +154,7 @@ impl EndLocation {
             return Err(LocationError::Empty);
         }
         if let Some(rest) = url::without_scheme(bytes) {
-            let (daemon, path) = url::parse(rest)?;
+            let (daemon, path) = url::parse_daemon_url(rest)?;
             return Ok(EndLocation { far: Some(FarEndAddress::Daemon(daemon)), path });
         }
         let Some(colon) = host_end(bytes)? else {
@@ -216,7 +216,7 @@ fn parse_host(bytes: &[u8]) -> Result<SshHost, LocationError> {
         None => (None, text),
     };
     let name = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
-    if !is_safe(name) || user.is_some_and(|user| !is_safe(user)) {
+    if !is_safe_name(name) || user.is_some_and(|user| !is_safe_name(user)) {
         return Err(bad_host(bytes));
     }
     Ok(SshHost { user: user.map(str::to_owned), name: name.to_owned() })
@@ -224,7 +224,7 @@ fn parse_host(bytes: &[u8]) -> Result<SshHost, LocationError> {
 
 /// Returns true for names that OpenSSH accepts for hosts since 9.6, for users too: none could become an
 /// option or reach a shell.
-fn is_safe(name: &str) -> bool {
+fn is_safe_name(name: &str) -> bool {
     const SHELL: &str = "'`\"$\\;&<>|(){}/";
     !name.is_empty()
         && !name.starts_with('-')

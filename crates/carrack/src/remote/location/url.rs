@@ -23,7 +23,7 @@ pub(super) fn without_scheme(text: &[u8]) -> Option<&[u8]> {
 }
 
 /// Returns the daemon, and the path there, which begins with a slash.
-pub(super) fn parse(rest: &[u8]) -> Result<(DaemonAddress, PathBuf), LocationError> {
+pub(super) fn parse_daemon_url(rest: &[u8]) -> Result<(DaemonAddress, PathBuf), LocationError> {
     let slash = rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
     let (authority, path) = rest.split_at(slash);
     let daemon = parse_authority(authority)?;
@@ -35,10 +35,10 @@ fn parse_authority(authority: &[u8]) -> Result<DaemonAddress, LocationError> {
     if authority.contains(&b'@') {
         return Err(LocationError::UserInfo(escape(authority)));
     }
-    daemon_at(authority).ok_or_else(|| LocationError::BadDaemon(escape(authority)))
+    parse_host_and_port(authority).ok_or_else(|| LocationError::BadDaemon(escape(authority)))
 }
 
-fn daemon_at(authority: &[u8]) -> Option<DaemonAddress> {
+fn parse_host_and_port(authority: &[u8]) -> Option<DaemonAddress> {
     let text = std::str::from_utf8(authority).ok()?;
     let (name, port) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -48,7 +48,7 @@ fn daemon_at(authority: &[u8]) -> Option<DaemonAddress> {
         }
         None => text.split_at(text.find(':').unwrap_or(text.len())),
     };
-    if !is_address(name) && !is_host_name(name) {
+    if !is_ip_address(name) && !is_host_name(name) {
         return None;
     }
     let port = match port.strip_prefix(':') {
@@ -59,7 +59,7 @@ fn daemon_at(authority: &[u8]) -> Option<DaemonAddress> {
     Some(DaemonAddress { name: name.to_owned(), port })
 }
 
-fn is_address(name: &str) -> bool {
+fn is_ip_address(name: &str) -> bool {
     name.parse::<std::net::IpAddr>().is_ok()
 }
 

@@ -21,8 +21,8 @@ use carrack_plan::forecast::{BacktestAccuracy, ForecastHorizon, ForecastMethod, 
 use carrack_sharing::health::StorageHistory;
 use serde::Serialize;
 
-use crate::lifetime::show_moment;
-use crate::user_error::tame;
+use crate::lifetime::format_moment;
+use crate::user_error::escape_control_characters;
 use crate::views::json::write_line;
 use crate::views::quantity::rate;
 use crate::views::table::TextTable;
@@ -67,7 +67,7 @@ pub struct ForecastHour {
 
 impl LoadUnit {
     /// Formats a load for people.
-    pub fn show(self, load: f64) -> String {
+    pub fn format_load(self, load: f64) -> String {
         match self {
             LoadUnit::BytesPerSecond => rate(load.round() as u64),
             LoadUnit::Unnamed => format!("{load:.3}"),
@@ -86,17 +86,17 @@ impl LoadForecastReport {
         let slots = (start_s..start_s + 3600).step_by(STEP_S as usize);
         let loads: Vec<f64> = slots.filter_map(|at_s| self.forecast.load_at(at_s)).collect();
         let mean = loads.iter().sum::<f64>() / loads.len() as f64;
-        (!loads.is_empty()).then(|| ForecastHour { start_s, load: mean, part: self.part(mean) })
+        (!loads.is_empty()).then(|| ForecastHour { start_s, load: mean, part: self.capacity_fraction(mean) })
     }
 
     /// Returns the part of the capacity, from 0 to 1.
-    fn part(&self, load: f64) -> Option<f64> {
+    fn capacity_fraction(&self, load: f64) -> Option<f64> {
         self.storage.capacity.map(|capacity| (load / capacity).min(1.0))
     }
 
     /// Returns the days from the first measurement to the last.
     pub fn days(&self) -> f64 {
-        let mut measured = self.storage.history.measured();
+        let mut measured = self.storage.history.measured_samples();
         let Some(first) = measured.next() else { return 0.0 };
         let last = measured.last().unwrap_or(first);
         (last.at_s - first.at_s) as f64 / 86_400.0
@@ -104,17 +104,17 @@ impl LoadForecastReport {
 
     /// Writes the report for programs.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
-        write_line(&self.whole(), out)
+        write_line(&self.to_json(), out)
     }
 
     /// Writes the report for people.
     pub fn write_table(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "{}: {}", tame(&self.name), self.what_is_known())?;
+        writeln!(out, "{}: {}", escape_control_characters(&self.name), self.history_summary())?;
         for (horizon, words, method) in [
             (ForecastHorizon::Hour, "next hour", self.forecast.near),
             (ForecastHorizon::Day, "next day", self.forecast.far),
         ] {
-            writeln!(out, "  {words:<10} by {}: {}", method.name(), self.error(horizon))?;
+            writeln!(out, "  {words:<10} by {}: {}", method.name(), self.error_text(horizon))?;
             let naive = self.naive_errors(horizon);
             if !naive.is_empty() {
                 writeln!(out, "  {:<10} MAE of {}", "", naive.join(", of "))?;
@@ -124,8 +124,8 @@ impl LoadForecastReport {
         let mut table = TextTable::headed(&["<HOUR (UTC)", ">EXPECTED", ">LOAD", "<"]);
         for hour in self.hours() {
             table.row(&[
-                &show_moment(hour.start_s),
-                &self.unit.show(hour.load),
+                &format_moment(hour.start_s),
+                &self.unit.format_load(hour.load),
                 &hour.part.map_or("?".to_owned(), |part| format!("{:.0} %", part * 100.0)),
                 &"#".repeat(hour.part.map_or(0, |part| (part * BAR).round() as usize)),
             ]);
@@ -133,23 +133,27 @@ impl LoadForecastReport {
         table.write("", out)
     }
 
-    fn what_is_known(&self) -> String {
+    fn history_summary(&self) -> String {
         let storage = &self.storage;
         let targets = match storage.targets {
             1 => String::new(),
             many => format!("mean of {many} targets; "),
         };
         let capacity = match storage.capacity {
-            Some(capacity) => format!("can bear {}", self.unit.show(capacity)),
+            Some(capacity) => format!("can bear {}", self.unit.format_load(capacity)),
             None => "what it can bear is not known".to_owned(),
         };
         let covered = storage.history.coverage() * 100.0;
         format!("{targets}{:.1} days of history, {covered:.0} % of it measured; {capacity}", self.days())
     }
 
-    fn error(&self, horizon: ForecastHorizon) -> String {
+    fn error_text(&self, horizon: ForecastHorizon) -> String {
         match self.forecast.error(horizon) {
-            Some(error) => format!("MAE {}, RMSE {}", self.unit.show(error.mae), self.unit.show(error.rmse)),
+            Some(error) => format!(
+                "MAE {}, RMSE {}",
+                self.unit.format_load(error.mae),
+                self.unit.format_load(error.rmse)
+            ),
             None => "error unknown, there is too little history".to_owned(),
         }
     }
@@ -158,10 +162,12 @@ impl LoadForecastReport {
     fn naive_errors(&self, horizon: ForecastHorizon) -> Vec<String> {
         let naive = [ForecastMethod::SameAsNow, ForecastMethod::DayAgo].into_iter();
         let errors = naive.filter_map(|method| self.forecast.error_of(method, horizon));
-        errors.map(|error| format!("\"{}\" {}", error.method.name(), self.unit.show(error.mae))).collect()
+        errors
+            .map(|error| format!("\"{}\" {}", error.method.name(), self.unit.format_load(error.mae)))
+            .collect()
     }
 
-    fn whole(&self) -> ForecastJson<'_> {
+    fn to_json(&self) -> ForecastJson<'_> {
         let (storage, forecast) = (&self.storage, &self.forecast);
         ForecastJson {
             name: &self.name,
@@ -245,7 +251,7 @@ mod tests {
         assert_eq!((hours.len(), hours[0].start_s, hours[1].start_s % 3600), (24, NOW_S - 1000, 0));
         assert!(hours[0].load > 100e6 && hours[8].load < 50e6, "{} {}", hours[0].load, hours[8].load);
         assert!((7.9..8.1).contains(&report.days()), "{}", report.days());
-        assert_eq!(report.part(500e6), Some(1.0));
+        assert_eq!(report.capacity_fraction(500e6), Some(1.0));
     }
 
     #[test]

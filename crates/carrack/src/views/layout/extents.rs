@@ -19,7 +19,7 @@ pub struct MergedExtent<'a> {
 }
 
 /// Returns the runs of a file, in their order; none for a released file or a directory.
-pub fn runs(placement: &PathLayout) -> impl Iterator<Item = MergedExtent<'_>> {
+pub fn merged_extents(placement: &PathLayout) -> impl Iterator<Item = MergedExtent<'_>> {
     let labels: HashMap<TargetId, &str> =
         placement.targets.iter().map(|target| (target.id, &*target.label)).collect();
     let extents = match &placement.what {
@@ -67,7 +67,8 @@ mod tests {
     #[test]
     fn neighbours_on_one_target_are_one_run() {
         let file = samples::file();
-        let found: Vec<_> = runs(&file).map(|run| (run.offset >> 20, run.length >> 20, run.target)).collect();
+        let found: Vec<_> =
+            merged_extents(&file).map(|run| (run.offset >> 20, run.length >> 20, run.target)).collect();
         // The first component lies on target 3; the second has stripe 1 of the file on its second target.
         let expected = [(0, 1, "OST0003"), (1, 1, "OST0001"), (2, 1, "OST0002"), (3, 1, "OST0003")];
         assert_eq!(found[..4], expected);
@@ -77,7 +78,7 @@ mod tests {
     #[test]
     fn what_is_on_no_target_has_no_runs() {
         for placement in [samples::released(), samples::tree(), samples::directory()] {
-            assert_eq!(runs(&placement).count(), 0);
+            assert_eq!(merged_extents(&placement).count(), 0);
         }
     }
 

@@ -70,7 +70,7 @@ struct LayoutExtentsJson<'a>(&'a PathLayout);
 
 impl Serialize for LayoutExtentsJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(extents::runs(self.0))
+        serializer.collect_seq(extents::merged_extents(self.0))
     }
 }
 

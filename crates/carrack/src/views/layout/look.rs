@@ -33,35 +33,39 @@ impl LayoutLooker {
     }
 
     /// Looks up the layout of `path`; a link is followed.
-    pub fn look(&self, path: &Path) -> Result<PathLayout, UserError> {
+    pub fn look_up(&self, path: &Path) -> Result<PathLayout, UserError> {
         let held = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|errno| explain(path, &errno.into()))?;
-        let stat = fstat(&held).map_err(|errno| explain(path, &errno.into()))?;
+            .map_err(|errno| lookup_error(path, &errno.into()))?;
+        let stat = fstat(&held).map_err(|errno| lookup_error(path, &errno.into()))?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
-                let file_system =
-                    self.file_systems.of(held.as_fd()).map_err(|error| explain(path, &error))?;
+                let file_system = self
+                    .file_systems
+                    .file_system_of(held.as_fd())
+                    .map_err(|error| lookup_error(path, &error))?;
                 Ok(self.file(path, &stat, &file_system))
             }
             FileType::Directory => {
                 // The directory is opened again, which mounts an automount point.
-                let root = RootDirectory::open(path).map_err(|error| explain(path, &error))?;
-                let file_system =
-                    self.file_systems.of(root.as_fd()).map_err(|error| explain(path, &error))?;
+                let root = RootDirectory::open(path).map_err(|error| lookup_error(path, &error))?;
+                let file_system = self
+                    .file_systems
+                    .file_system_of(root.as_fd())
+                    .map_err(|error| lookup_error(path, &error))?;
                 Ok(if self.is_recursive {
                     tree_totals::sum(path, root, &file_system, &self.file_systems)
                 } else {
                     directory(path, &file_system)
                 })
             }
-            _ => Err(UserError::new(format!("{}: not a regular file or directory", shown(path)))
+            _ => Err(UserError::new(format!("{}: not a regular file or directory", escaped_path(path)))
                 .hint("only regular files and directories have a layout")),
         }
     }
 
     fn file(&self, path: &Path, stat: &Stat, file_system: &MountedFileSystem) -> PathLayout {
         let size = u64::try_from(stat.st_size).unwrap_or(0);
-        let FileLayout { layout, geometry, is_released, problem } = ask(path, file_system, size);
+        let FileLayout { layout, geometry, is_released, problem } = query_layout(path, file_system, size);
         let bytes = if is_released { Vec::new() } else { layout.bytes_per_target(0..size) };
         let targets = layout.targets().iter().zip(bytes);
         let targets =
@@ -103,7 +107,7 @@ pub(super) fn default_geometry(
     path: &Path,
     file_system: &MountedFileSystem,
 ) -> Option<carrack_layout::StripeGeometry> {
-    ask(path, file_system, 0).geometry.filter(|geometry| !geometry.components.is_empty())
+    query_layout(path, file_system, 0).geometry.filter(|geometry| !geometry.components.is_empty())
 }
 
 fn directory(path: &Path, file_system: &MountedFileSystem) -> PathLayout {
@@ -112,16 +116,16 @@ fn directory(path: &Path, file_system: &MountedFileSystem) -> PathLayout {
     placement(path, file_system, what, LayoutTargets { geometry, ..LayoutTargets::default() })
 }
 
-fn ask(path: &Path, file_system: &MountedFileSystem, size: u64) -> FileLayout {
+fn query_layout(path: &Path, file_system: &MountedFileSystem, size: u64) -> FileLayout {
     file_system.layout_at(CWD, path.as_os_str().as_bytes(), true, size)
 }
 
-fn shown(path: &Path) -> String {
+fn escaped_path(path: &Path) -> String {
     escape(path.as_os_str().as_bytes())
 }
 
-fn explain(path: &Path, error: &io::Error) -> UserError {
-    let path = shown(path);
+fn lookup_error(path: &Path, error: &io::Error) -> UserError {
+    let path = escaped_path(path);
     match error.kind() {
         io::ErrorKind::NotFound => UserError::new(format!("{path}: no such file or directory"))
             .hint("check its spelling; a link may lead nowhere"),

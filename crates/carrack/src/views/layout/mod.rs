@@ -87,7 +87,7 @@ impl PathLayout {
     }
 
     /// Returns true if there is nothing to show: not even the directory could be listed.
-    pub fn is_void(&self) -> bool {
+    pub fn has_nothing_to_show(&self) -> bool {
         matches!(&self.what, LayoutViewPathKind::Tree { file_count: 0, failures, .. } if failures.count > 0)
     }
 
@@ -215,10 +215,12 @@ mod tests {
     #[test]
     fn a_tree_of_which_nothing_could_be_seen_is_void() {
         let mut tree = samples::tree();
-        assert!(!tree.is_void());
+        assert!(!tree.has_nothing_to_show());
         if let LayoutViewPathKind::Tree { file_count, failures, .. } = &mut tree.what {
             (*file_count, failures.count) = (0, 1);
         }
-        assert!(tree.is_void() && tree.failures().is_some() && !samples::file().is_void());
+        assert!(
+            tree.has_nothing_to_show() && tree.failures().is_some() && !samples::file().has_nothing_to_show()
+        );
     }
 }

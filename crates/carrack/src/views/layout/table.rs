@@ -23,7 +23,7 @@ impl PathLayout {
         self.write_components(out)?;
         self.write_targets(out)?;
         match &self.what {
-            LayoutViewPathKind::File { size, .. } if with_extents => self.write_runs(out, *size),
+            LayoutViewPathKind::File { size, .. } if with_extents => self.write_extents(out, *size),
             _ => Ok(()),
         }
     }
@@ -32,7 +32,7 @@ impl PathLayout {
         let mut facts = vec![("file system", self.file_system())];
         match &self.what {
             LayoutViewPathKind::File { size, is_released, .. } => {
-                facts.push(("size", size::show(*size)));
+                facts.push(("size", size::format_size(*size)));
                 if *is_released {
                     facts.push(("released", "its data is in an archive; reading would bring it back".into()));
                 }
@@ -42,7 +42,7 @@ impl PathLayout {
             }
             LayoutViewPathKind::Tree { own_target, size, file_count, released_count, .. } => {
                 facts.push(("own target", escape(own_target.as_bytes())));
-                facts.push(("files", format!("{file_count}, {}", size::show(*size))));
+                facts.push(("files", format!("{file_count}, {}", size::format_size(*size))));
                 if *released_count > 0 {
                     facts.push(("released", format!("{released_count} of them; they lie on no target")));
                 }
@@ -94,9 +94,13 @@ impl PathLayout {
         let mut table = TextTable::headed(&[">start", ">end", ">stripe size", ">count", "<pattern", "<pool"]);
         for component in components {
             table.row(&[
-                &size::show(component.start),
-                &if component.end == u64::MAX { "end".into() } else { size::show(component.end) },
-                &if component.stripe_bytes == 0 { "-".into() } else { size::show(component.stripe_bytes) },
+                &size::format_size(component.start),
+                &if component.end == u64::MAX { "end".into() } else { size::format_size(component.end) },
+                &if component.stripe_bytes == 0 {
+                    "-".into()
+                } else {
+                    size::format_size(component.stripe_bytes)
+                },
                 &count_of(component),
                 &pattern_name(component.pattern),
                 &component.pool.as_ref().map_or("-".into(), |pool| escape(pool.as_bytes())),
@@ -113,17 +117,17 @@ impl PathLayout {
         let mut table = TextTable::headed(&["<target", ">bytes", ">share"]);
         for TargetBytes { label, bytes, .. } in &self.targets {
             let share = *bytes as f64 * 100.0 / sum;
-            table.row(&[&escape(label.as_bytes()), &size::show(*bytes), &format_args!("{share:.1}%")]);
+            table.row(&[&escape(label.as_bytes()), &size::format_size(*bytes), &format_args!("{share:.1}%")]);
         }
         table.write(INDENT, out)
     }
 
     /// Writes the runs in bytes, to be compared with the output of other tools. None is held, as there may be
     /// many.
-    fn write_runs(&self, out: &mut dyn Write, size: u64) -> io::Result<()> {
+    fn write_extents(&self, out: &mut dyn Write, size: u64) -> io::Result<()> {
         let width = size.to_string().len().max("offset".len());
         writeln!(out, "{INDENT}{:>width$}  {:>width$}  target", "offset", "length")?;
-        for run in extents::runs(self) {
+        for run in extents::merged_extents(self) {
             let target = escape(run.target.as_bytes());
             writeln!(out, "{INDENT}{:>width$}  {:>width$}  {target}", run.offset, run.length)?;
         }
@@ -135,7 +139,7 @@ fn striping_of(component: &ComponentGeometry) -> String {
     let mut text = match component.pattern {
         StripePattern::Whole => "whole files".to_owned(),
         _ if component.stripe_bytes == 0 => format!("{} targets", count_of(component)),
-        _ => format!("{} x {}", count_of(component), size::show(component.stripe_bytes)),
+        _ => format!("{} x {}", count_of(component), size::format_size(component.stripe_bytes)),
     };
     if !matches!(component.pattern, StripePattern::Whole | StripePattern::Striped) {
         text.push_str(&format!(", {}", pattern_name(component.pattern)));

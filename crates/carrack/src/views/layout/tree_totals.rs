@@ -16,7 +16,7 @@ use carrack_storage::{RootDirectory, ScanRoot, ScanRootScope, ScannedItem, Sourc
 
 use super::look::{self, default_geometry};
 use super::{LayoutViewPathKind, PathLayout, TargetBytes, TreeLookupFailures};
-use crate::views::quantity::count;
+use crate::views::quantity::count_with_noun;
 
 /// Threads for each core: they mostly wait for metadata servers.
 const THREADS_PER_CORE: usize = 2;
@@ -51,7 +51,7 @@ pub(super) fn sum(
         record: None,
     };
     scan.run(&|found| {
-        summer.found(found);
+        summer.add_scanned(found);
         ControlFlow::Continue(())
     });
     let sums = summer.sums.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -92,28 +92,30 @@ struct TreeSums {
 }
 
 impl TreeLayoutSummer<'_> {
-    fn found(&self, found: ScannedItem) {
+    fn add_scanned(&self, found: ScannedItem) {
         let sums = match found {
-            ScannedItem::Section(section, device) => self.section(&section, device),
+            ScannedItem::Section(section, device) => self.sum_section(&section, device),
             ScannedItem::Failed(failure) => TreeSums::of_failure(failure),
             ScannedItem::Skipped { .. } => return,
         };
         self.sums.lock().unwrap_or_else(PoisonError::into_inner).add(sums);
     }
 
-    fn section(&self, section: &DirectorySection, device: u64) -> TreeSums {
+    fn sum_section(&self, section: &DirectorySection, device: u64) -> TreeSums {
         let files = section.entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Regular { .. }));
         match self.file_system(section, device) {
-            Ok(file_system) if file_system.has_layouts() => self.ask(section, files, &file_system),
+            Ok(file_system) if file_system.has_layouts() => {
+                self.sum_file_layouts(section, files, &file_system)
+            }
             Ok(file_system) => {
                 let own = file_system.own_target().id;
                 files.fold(TreeSums::default(), |mut sums, file| {
-                    sums.count(file.size());
-                    sums.place(own, file.size());
+                    sums.add_file(file.size());
+                    sums.add_target_bytes(own, file.size());
                     sums
                 })
             }
-            Err(error) => self.unreadable(section, &error),
+            Err(error) => self.vanished_directory_failure(section, &error),
         }
     }
 
@@ -122,13 +124,15 @@ impl TreeLayoutSummer<'_> {
         section: &DirectorySection,
         device: u64,
     ) -> std::io::Result<Arc<MountedFileSystem>> {
-        match self.file_systems.known(device) {
+        match self.file_systems.known_file_system(device) {
             Some(known) => Ok(known),
-            None => self.file_systems.of(self.root.open_directory(&section.directory.source)?.as_fd()),
+            None => {
+                self.file_systems.file_system_of(self.root.open_directory(&section.directory.source)?.as_fd())
+            }
         }
     }
 
-    fn ask<'e>(
+    fn sum_file_layouts<'e>(
         &self,
         section: &DirectorySection,
         files: impl Iterator<Item = &'e Entry>,
@@ -136,14 +140,14 @@ impl TreeLayoutSummer<'_> {
     ) -> TreeSums {
         let held = match self.root.open_directory(&section.directory.source) {
             Ok(held) => held,
-            Err(error) => return self.unreadable(section, &error),
+            Err(error) => return self.vanished_directory_failure(section, &error),
         };
         let own = file_system.own_target().id;
         let mut sums = TreeSums::default();
         for file in files {
             let size = file.size();
             let found = file_system.layout_at(held.as_fd(), &file.name, false, size);
-            sums.count(size);
+            sums.add_file(size);
             sums.released_count += u64::from(found.is_released);
             if !found.is_released {
                 let bytes = found.layout.bytes_per_target(0..size);
@@ -151,7 +155,7 @@ impl TreeLayoutSummer<'_> {
                     // The own target stands in for empty files that have no place yet; that does not make
                     // it a target of the tree.
                     if bytes > 0 || id != own {
-                        sums.place(id, bytes);
+                        sums.add_target_bytes(id, bytes);
                     }
                 }
             }
@@ -164,7 +168,7 @@ impl TreeLayoutSummer<'_> {
     }
 
     /// Returns the failure of a directory that vanished after the scan had listed it.
-    fn unreadable(&self, section: &DirectorySection, error: &std::io::Error) -> TreeSums {
+    fn vanished_directory_failure(&self, section: &DirectorySection, error: &std::io::Error) -> TreeSums {
         let path = self.root.full_path(&section.directory.source, b"");
         TreeSums::of_failure(EntryFailure { path, kind: FailureKind::Missing, detail: error.to_string() })
     }
@@ -175,12 +179,12 @@ impl TreeSums {
         TreeSums { failures: TreeLookupFailures { first: vec![failure], count: 1 }, ..TreeSums::default() }
     }
 
-    fn count(&mut self, size: u64) {
+    fn add_file(&mut self, size: u64) {
         self.file_count += 1;
         self.size = self.size.saturating_add(size);
     }
 
-    fn place(&mut self, target: TargetId, bytes: u64) {
+    fn add_target_bytes(&mut self, target: TargetId, bytes: u64) {
         let sum = self.bytes.entry(target).or_default();
         *sum = sum.saturating_add(bytes);
     }
@@ -189,7 +193,7 @@ impl TreeSums {
         self.size = self.size.saturating_add(other.size);
         self.file_count += other.file_count;
         self.released_count += other.released_count;
-        other.bytes.into_iter().for_each(|(target, bytes)| self.place(target, bytes));
+        other.bytes.into_iter().for_each(|(target, bytes)| self.add_target_bytes(target, bytes));
         self.problem_count += other.problem_count;
         self.first_problem = self.first_problem.take().or(other.first_problem);
         self.failures.count += other.failures.count;
@@ -207,7 +211,7 @@ impl TreeSums {
 
     fn problem(&self) -> Option<String> {
         let first = self.first_problem.as_ref()?;
-        let files = count(self.problem_count, "file", "files");
+        let files = count_with_noun(self.problem_count, "file", "files");
         Some(format!("{files}, such as one with: {first}"))
     }
 }
@@ -236,8 +240,8 @@ mod tests {
         let mut sums = TreeSums::default();
         for (target, bytes) in [(1, 10), (2, 5), (1, u64::MAX)] {
             let mut section = TreeSums::default();
-            section.count(bytes);
-            section.place(TargetId(target), bytes);
+            section.add_file(bytes);
+            section.add_target_bytes(TargetId(target), bytes);
             section.problem_count = 1;
             section.first_problem = Some(format!("of {bytes}"));
             sums.add(section);

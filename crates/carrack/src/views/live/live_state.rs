@@ -8,7 +8,7 @@ use carrack_model::{
     TransferProgress, UserNotice, escape,
 };
 
-use crate::user_error::tame;
+use crate::user_error::escape_control_characters;
 use crate::views::report::{STILL_S, SmoothedRate};
 
 /// Most rates that are kept: a minute, as counters come twice a second.
@@ -33,7 +33,7 @@ pub struct RateGauge {
 
 impl RateGauge {
     /// Records the counter's value at a time.
-    fn stands(&mut self, total: u64, at_s: f64) {
+    fn record_total(&mut self, total: u64, at_s: f64) {
         let (then_s, before) = *self.last.get_or_insert((at_s, total));
         let seconds = at_s - then_s;
         if seconds <= 0.0 || total == before && seconds <= STILL_S {
@@ -103,19 +103,25 @@ impl LiveViewTransfer {
             TransferEvent::Connected { streams, transport, .. } => {
                 self.way = format!("{transport} × {streams}")
             }
-            TransferEvent::Progress(progress) => self.progress(progress, at_s),
-            TransferEvent::Targets { side, targets } => self.targets(*side, targets, at_s),
+            TransferEvent::Progress(progress) => self.record_progress(progress, at_s),
+            TransferEvent::Targets { side, targets } => self.record_targets(*side, targets, at_s),
             TransferEvent::Source(report) => self.source(report, at_s),
-            TransferEvent::Failed(failure) => self.say(failed(failure)),
-            TransferEvent::Notice(UserNotice::Warning(text)) => self.say(format!("warning: {}", tame(text))),
+            TransferEvent::Failed(failure) => self.add_message(failure_message(failure)),
+            TransferEvent::Notice(UserNotice::Warning(text)) => {
+                self.add_message(format!("warning: {}", escape_control_characters(text)))
+            }
             TransferEvent::Notice(UserNotice::Loss(loss)) => {
-                self.say(format!("warning: {}", tame(&loss.to_string())))
+                self.add_message(format!("warning: {}", escape_control_characters(&loss.to_string())))
             }
             TransferEvent::Notice(UserNotice::Text(text) | UserNotice::Decision(text)) => {
-                self.say(tame(text))
+                self.add_message(escape_control_characters(text))
             }
             TransferEvent::Notice(UserNotice::Skipped { path, reason }) => {
-                self.say(format!("left out: {}: {}", escape(path), tame(reason)));
+                self.add_message(format!(
+                    "left out: {}: {}",
+                    escape(path),
+                    escape_control_characters(reason)
+                ));
             }
             TransferEvent::Notice(UserNotice::Detail(_))
             | TransferEvent::Placed(_)
@@ -125,15 +131,15 @@ impl LiveViewTransfer {
         }
     }
 
-    fn progress(&mut self, progress: &TransferProgress, at_s: f64) {
+    fn record_progress(&mut self, progress: &TransferProgress, at_s: f64) {
         self.pace.update(progress, self.elapsed);
-        self.read.stands(progress.bytes_read, at_s);
-        self.sent.stands(progress.bytes_sent, at_s);
-        self.written.stands(progress.bytes_moved, at_s);
+        self.read.record_total(progress.bytes_read, at_s);
+        self.sent.record_total(progress.bytes_sent, at_s);
+        self.written.record_total(progress.bytes_moved, at_s);
         self.progress = *progress;
     }
 
-    fn targets(&mut self, side: FailureSide, reports: &[TargetReport], at_s: f64) {
+    fn record_targets(&mut self, side: FailureSide, reports: &[TargetReport], at_s: f64) {
         let place = self.ends.iter().position(|end| end.side == side).unwrap_or_else(|| {
             self.ends.push(EndTargets { side, targets: Vec::new() });
             self.ends.len() - 1
@@ -145,7 +151,7 @@ impl LiveViewTransfer {
                 known.push(RatedReport::default());
                 known.len() - 1
             });
-            known[place].meter.stands(report.bytes, at_s);
+            known[place].meter.record_total(report.bytes, at_s);
             known[place].report = report.clone();
         }
         known.retain(|target| reports.iter().any(|report| report.label == target.report.label));
@@ -154,13 +160,13 @@ impl LiveViewTransfer {
     fn source(&mut self, report: &SourceReport, at_s: f64) {
         self.lanes.resize_with(report.lanes.len(), RatedReport::default);
         for (lane, told) in self.lanes.iter_mut().zip(&report.lanes) {
-            lane.meter.stands(told.bytes_sent, at_s);
+            lane.meter.record_total(told.bytes_sent, at_s);
             lane.report = *told;
         }
         self.files.clone_from(&report.open);
     }
 
-    fn say(&mut self, text: String) {
+    fn add_message(&mut self, text: String) {
         if self.messages.len() == MESSAGES_MAX {
             self.messages.pop_front();
         }
@@ -168,8 +174,8 @@ impl LiveViewTransfer {
     }
 }
 
-fn failed(failure: &EntryFailure) -> String {
-    format!("failed: {}: {}", escape(&failure.path), tame(&failure.detail))
+fn failure_message(failure: &EntryFailure) -> String {
+    format!("failed: {}: {}", escape(&failure.path), escape_control_characters(&failure.detail))
 }
 
 #[cfg(test)]

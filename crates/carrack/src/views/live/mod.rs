@@ -20,7 +20,7 @@ use carrack_options::colour;
 use crate::views::report::{FinishedTransfer, StderrTextView, TalkVolume, TransferEventPresenter};
 use held_output::HeldOutput;
 use live_state::LiveViewTransfer;
-pub use screen::restore;
+pub use screen::restore_terminal;
 
 /// The state that the threads of the view share.
 #[derive(Default)]
@@ -47,11 +47,11 @@ impl LiveView {
             shared: Arc::new(Mutex::new(shared)),
             drawing: None,
             talk: StderrTextView::new(HeldOutput::new(io::stderr()), volume, None)
-                .in_colour(colour::is_wanted(&io::stderr())),
+                .in_colour(colour::wants_colour(&io::stderr())),
         }
     }
 
-    fn begin_to_draw(&mut self) -> io::Result<()> {
+    fn start_drawing(&mut self) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let started = thread::Builder::new().name("view".into()).spawn(move || screen::run(&shared))?;
         self.drawing = Some(started);
@@ -60,22 +60,22 @@ impl LiveView {
 }
 
 impl TransferEventPresenter for LiveView {
-    fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
+    fn show_event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
         lock(&self.shared).watch.update(event, elapsed);
         if self.drawing.is_none()
             && matches!(event, TransferEvent::Connected { .. } | TransferEvent::Progress(_))
         {
-            self.begin_to_draw()?;
+            self.start_drawing()?;
         }
-        self.talk.event(event, elapsed)
+        self.talk.show_event(event, elapsed)
     }
 
-    fn end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
+    fn show_end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
         lock(&self.shared).is_over = true;
         // A panic of the thread has restored the terminal.
         self.drawing.take().into_iter().for_each(|drawing| drop(drawing.join()));
         self.talk.out().release();
-        self.talk.end(ending)
+        self.talk.show_end(ending)
     }
 }
 

@@ -15,7 +15,7 @@ use ratatui::widgets::Widget;
 
 use super::live_state::{EndTargets, LiveViewTransfer, RateGauge, RatedReport};
 use crate::size;
-use crate::views::quantity::{clock, grouped, rate};
+use crate::views::quantity::{clock, group_digits, rate};
 use crate::views::report::progress_text;
 
 /// Shades from an idle target to the busiest.
@@ -42,7 +42,7 @@ impl Widget for &LiveViewTransfer {
         rows.extend(self.stages(width, has_queues));
         rows.truncate(height - foot);
         let rest = height - foot - rows.len();
-        rows.extend(shared_out(self.panels(width), rest));
+        rows.extend(share_rows(self.panels(width), rest));
         for (y, row) in (area.y..).zip(&rows) {
             buffer.set_line(area.x, y, row, area.width);
         }
@@ -55,7 +55,7 @@ impl Widget for &LiveViewTransfer {
 impl LiveViewTransfer {
     fn head(&self, width: usize) -> Vec<Line<'static>> {
         let time = clock(self.elapsed.as_secs());
-        let title = cut(&self.title, width.saturating_sub(time.len() + 2));
+        let title = truncate_start(&self.title, width.saturating_sub(time.len() + 2));
         let gap = width.saturating_sub(title.chars().count() + time.len());
         vec![
             Line::from(vec![Span::styled(title, bold()), Span::raw(" ".repeat(gap)), Span::raw(time)]),
@@ -68,7 +68,7 @@ impl LiveViewTransfer {
     /// is room.
     fn stages(&self, width: usize, has_queues: bool) -> Vec<Line<'static>> {
         let TransferProgress { limiter, to_read, to_send, to_write, .. } = self.progress;
-        let found = grouped(self.progress.entries_found);
+        let found = group_digits(self.progress.entries_found);
         let scan = if self.progress.scan_done { "all found" } else { "found so far" };
         let scan_row = Line::from(format!(
             "{}{:<NAME$}{found} entries, {scan}",
@@ -78,7 +78,7 @@ impl LiveViewTransfer {
         let title = format!("stages  {}", self.way);
         let mut rows = Vec::new();
         rows.extend(has_queues.then(|| heading(&title)));
-        rows.push(scan_row.style(loud(limiter == LimitingStage::Scan)));
+        rows.push(scan_row.style(emphasis_style(limiter == LimitingStage::Scan)));
         for (what, fill, stage, name, meter) in [
             ("to read", to_read, LimitingStage::SourceStorage, "read", &self.read),
             ("to send", to_send, LimitingStage::Network, "network", &self.sent),
@@ -119,7 +119,7 @@ impl LiveViewTransfer {
 
 /// Gives each panel a heading and a row as long as there are any, then one row after the other to all panels
 /// that have more to show.
-fn shared_out(panels: Vec<Vec<Line<'static>>>, mut rows: usize) -> Vec<Line<'static>> {
+fn share_rows(panels: Vec<Vec<Line<'static>>>, mut rows: usize) -> Vec<Line<'static>> {
     let mut parts = vec![0; panels.len()];
     for (part, panel) in parts.iter_mut().zip(&panels) {
         if rows >= 2 && panel.len() >= 2 {
@@ -146,7 +146,7 @@ fn stage_row(name: &str, meter: &RateGauge, limits: bool, width: usize) -> Line<
     let room = width.saturating_sub(2 + NAME + RATE + 10);
     let limit = if limits { "  limits" } else { "" };
     Line::from(format!("{}{name:<NAME$}{rate:<RATE$} {}{limit}", mark(limits), curve(meter, room)))
-        .style(loud(limits))
+        .style(emphasis_style(limits))
 }
 
 fn queue_row(what: &str, fill: StageFill, width: usize) -> Line<'static> {
@@ -155,7 +155,7 @@ fn queue_row(what: &str, fill: StageFill, width: usize) -> Line<'static> {
         return Line::from(format!("    {what:<9} not told")).style(dim);
     }
     let part = fill.waiting as f64 / fill.room as f64;
-    let numbers = format!("{} of {}", grouped(fill.waiting), grouped(fill.room));
+    let numbers = format!("{} of {}", group_digits(fill.waiting), group_digits(fill.room));
     let room = width.saturating_sub(34).min(30);
     Line::from(format!("    {what:<9} {} {numbers}", bar(part, room))).style(dim)
 }
@@ -211,8 +211,8 @@ fn lane_row(number: usize, lane: &RatedReport<LaneReport>) -> Line<'static> {
 fn file_row(file: &LargeFileProgress, width: usize) -> Line<'static> {
     let percent = (file.bytes_done.saturating_mul(100)).checked_div(file.bytes).unwrap_or(0);
     let time = clock(file.open_ms / 1_000);
-    let size = size::show(file.bytes);
-    let path = cut(&escape(&file.path), width.saturating_sub(29));
+    let size = size::format_size(file.bytes);
+    let path = truncate_start(&escape(&file.path), width.saturating_sub(29));
     Line::from(format!("  {time:>7} {percent:>3} % {size:>11}  {path}"))
 }
 
@@ -245,7 +245,7 @@ fn mark(limits: bool) -> &'static str {
     if limits { "▶ " } else { "  " }
 }
 
-fn loud(is_loud: bool) -> Style {
+fn emphasis_style(is_loud: bool) -> Style {
     if is_loud { bold().fg(Color::Yellow) } else { Style::new() }
 }
 
@@ -254,7 +254,7 @@ fn bold() -> Style {
 }
 
 /// Cuts a text at its beginning, since the end says more.
-fn cut(text: &str, width: usize) -> String {
+fn truncate_start(text: &str, width: usize) -> String {
     match text.chars().count() {
         count if count <= width => text.to_owned(),
         _ if width == 0 => String::new(),

@@ -26,14 +26,17 @@ static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Draws until the transfer is over. An unusable terminal is left alone, and the transfer continues.
 pub fn run(shared: &Mutex<LiveViewState>) {
-    if let Ok(mut terminal) = take() {
+    if let Ok(mut terminal) = take_terminal() {
         // An error means that the terminal is gone.
-        let _ = turn(shared, &mut terminal);
-        restore();
+        let _ = draw_until_over(shared, &mut terminal);
+        restore_terminal();
     }
 }
 
-fn turn(shared: &Mutex<LiveViewState>, terminal: &mut Terminal<CrosstermBackend<Stderr>>) -> io::Result<()> {
+fn draw_until_over(
+    shared: &Mutex<LiveViewState>,
+    terminal: &mut Terminal<CrosstermBackend<Stderr>>,
+) -> io::Result<()> {
     loop {
         let watch = {
             let shared = lock(shared);
@@ -45,7 +48,7 @@ fn turn(shared: &Mutex<LiveViewState>, terminal: &mut Terminal<CrosstermBackend<
         terminal.draw(|frame| frame.render_widget(&watch, frame.area()))?;
         if event::poll(TURN)?
             && let Event::Key(key) = event::read()?
-            && ends(key)
+            && is_quit_key(key)
         {
             lock(shared).watch.is_ending = true;
             // The key has the effect of Ctrl-C where the terminal makes a signal from that; a second signal
@@ -55,26 +58,26 @@ fn turn(shared: &Mutex<LiveViewState>, terminal: &mut Terminal<CrosstermBackend<
     }
 }
 
-fn ends(key: KeyEvent) -> bool {
+fn is_quit_key(key: KeyEvent) -> bool {
     let is_ctrl_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
     key.kind == KeyEventKind::Press && (is_ctrl_c || key.code == KeyCode::Char('q'))
 }
 
-fn take() -> io::Result<Terminal<CrosstermBackend<Stderr>>> {
+fn take_terminal() -> io::Result<Terminal<CrosstermBackend<Stderr>>> {
     let before = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        restore();
+        restore_terminal();
         before(info);
     }));
     enable_raw_mode()?;
     IS_TAKEN.store(true, SeqCst);
     let taken = execute!(io::stderr(), EnterAlternateScreen)
         .and_then(|()| Terminal::new(CrosstermBackend::new(io::stderr())));
-    taken.inspect_err(|_| restore())
+    taken.inspect_err(|_| restore_terminal())
 }
 
 /// Restores the terminal, if it was taken. A failure can't be reported.
-pub fn restore() {
+pub fn restore_terminal() {
     if IS_TAKEN.swap(false, SeqCst) {
         let _ = execute!(io::stderr(), LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();
@@ -93,7 +96,7 @@ mod tests {
             (KeyCode::Char('c'), KeyModifiers::NONE, false),
             (KeyCode::Esc, KeyModifiers::NONE, false),
         ] {
-            assert_eq!(ends(KeyEvent::new(code, modifiers)), is_end, "{code:?} {modifiers:?}");
+            assert_eq!(is_quit_key(KeyEvent::new(code, modifiers)), is_end, "{code:?} {modifiers:?}");
         }
     }
 }

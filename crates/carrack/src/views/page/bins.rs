@@ -110,7 +110,7 @@ impl CounterSeries {
     }
 
     /// Records the counter's value at a time.
-    pub fn stands(&mut self, total: u64, at_s: f64) {
+    pub fn record_total(&mut self, total: u64, at_s: f64) {
         let span_s = at_s - self.last_s;
         // An increment within no time is added to the next one.
         if span_s > 0.0 && (total != self.last || span_s > STILL_S) {
@@ -149,13 +149,13 @@ mod tests {
     #[test]
     fn a_new_session_counts_from_nothing() {
         let mut series = CounterSeries::default();
-        series.stands(100, 1.0);
+        series.record_total(100, 1.0);
         series.restart(5.0);
-        series.stands(30, 6.0);
+        series.record_total(30, 6.0);
         assert_eq!(series.bins.total(), 130.0);
         assert_eq!(series.bins.iter().filter(|bin| bin.per_s > 0.0).count(), 4);
-        series.stands(50, 6.0);
-        series.stands(60, 7.0);
+        series.record_total(50, 6.0);
+        series.record_total(60, 7.0);
         assert_eq!(series.bins.total(), 160.0);
     }
 
@@ -163,7 +163,7 @@ mod tests {
     fn a_look_between_two_counters_is_no_standstill_and_a_second_is() {
         let mut series = CounterSeries::default();
         for (total, at_s) in [(50, 0.5), (50, 1.0), (150, 1.5), (150, 2.0), (150, 2.5)] {
-            series.stands(total, at_s);
+            series.record_total(total, at_s);
         }
         let rates: Vec<f64> = series.bins.iter().map(|bin| bin.per_s).collect();
         assert_eq!(rates, [100.0, 100.0, 100.0, 0.0, 0.0]);

@@ -1,19 +1,20 @@
-//! The page as text. All text from elsewhere (paths, details, labels) goes through [`words`], [`path`] or
-//! [`escaped`]: control characters and invalid UTF-8 are shown as escapes, and no such text is markup.
+//! The page as text. All text from elsewhere (paths, details, labels) goes through [`escaped_text`],
+//! [`escaped_path`] or [`escaped`]: control characters and invalid UTF-8 are
+//! shown as escapes, and no such text is markup.
 
 use std::os::unix::ffi::OsStrExt;
 
 use carrack_model::{FailureSide, LargeFileProgress};
 
 use super::PageHeadline;
-use super::markup::{HtmlMarkupBuilder, path, words};
+use super::markup::{HtmlMarkupBuilder, escaped_path, escaped_text};
 use super::plots;
 use super::record::{EndSeries, FirstItems, HtmlReportData};
 use crate::exit::ExitStatus;
-use crate::lifetime::show_moment;
+use crate::lifetime::format_moment;
 use crate::size;
 use crate::views::canvas::escaped;
-use crate::views::quantity::{bytes_per_s, clock, count, grouped, rate};
+use crate::views::quantity::{bytes_per_s, clock, count_with_noun, group_digits, rate};
 use crate::views::report::FinishedTransfer;
 use crate::views::report::summary;
 
@@ -30,20 +31,20 @@ pub struct HtmlPage<'a> {
 
 impl HtmlPage<'_> {
     /// Returns the page.
-    pub fn text(&self) -> String {
+    pub fn to_html(&self) -> String {
         let mut page = HtmlMarkupBuilder::default();
         page.raw("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
         page.raw("<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n");
         page.raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n");
         let title = format!("carrack {}: {}", self.headline.command, outcome(self.ending.exit));
         page.raw(&format!("<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n"));
-        self.head(&mut page, &title);
-        self.figures(&mut page);
-        self.over_time(&mut page);
-        self.record.targets.iter().for_each(|targets| self.targets(&mut page, targets));
-        self.lanes(&mut page);
-        self.files(&mut page);
-        self.lists(&mut page);
+        self.write_header(&mut page, &title);
+        self.write_key_figures(&mut page);
+        self.write_rates(&mut page);
+        self.record.targets.iter().for_each(|targets| self.write_targets(&mut page, targets));
+        self.write_lanes(&mut page);
+        self.write_files(&mut page);
+        self.write_event_lists(&mut page);
         page.raw("<footer>Numbers are explained in carrack's docs/watching.md. KiB, MiB, GiB are powers of 1,024.</footer>\n");
         page.raw("</body>\n</html>\n");
         page.0
@@ -54,14 +55,14 @@ impl HtmlPage<'_> {
         self.ending.elapsed.as_secs_f64().max(0.001)
     }
 
-    fn head(&self, page: &mut HtmlMarkupBuilder, title: &str) {
+    fn write_header(&self, page: &mut HtmlMarkupBuilder, title: &str) {
         let PageHeadline { sources, destination, .. } = self.headline;
         page.raw(&format!("<h1 class=\"{}\">{title}</h1>\n<p>", class_of(self.ending.exit)));
         for source in sources {
-            page.raw(&format!("<code>{}</code> ", path(source.as_bytes())));
+            page.raw(&format!("<code>{}</code> ", escaped_path(source.as_bytes())));
         }
-        page.raw(&format!("→ <code>{}</code></p>\n", path(destination.as_bytes())));
-        let (begun, version) = (show_moment(self.started_s), env!("CARGO_PKG_VERSION"));
+        page.raw(&format!("→ <code>{}</code></p>\n", escaped_path(destination.as_bytes())));
+        let (begun, version) = (format_moment(self.started_s), env!("CARGO_PKG_VERSION"));
         page.raw(&format!("<p class=\"dim\">begun {begun}, carrack {version}</p>\n"));
         page.raw("<ul>\n");
         for line in summary::lines(self.ending) {
@@ -75,7 +76,7 @@ impl HtmlPage<'_> {
     }
 
     /// Writes the most important numbers.
-    fn figures(&self, page: &mut HtmlMarkupBuilder) {
+    fn write_key_figures(&self, page: &mut HtmlMarkupBuilder) {
         let (ending, summary) = (self.ending, &self.ending.summary);
         let connection = ending.tally.connection;
         let protection =
@@ -86,21 +87,21 @@ impl HtmlPage<'_> {
         });
         page.raw("<dl>\n");
         for (name, value) in [
-            ("written", size::show(summary.bytes_done)),
+            ("written", size::format_size(summary.bytes_done)),
             (
                 "duration",
                 format!("{} ({:.1} s)", clock(ending.elapsed.as_secs()), ending.elapsed.as_secs_f64()),
             ),
             ("mean rate", rate(bytes_per_s(summary.bytes_done, ending.elapsed))),
-            ("files", grouped(summary.files_done)),
-            ("directories", grouped(summary.directories_done)),
-            ("links", grouped(summary.symlinks_done)),
-            ("special files", grouped(summary.specials_done)),
-            ("there before", grouped(summary.entries_kept)),
-            ("deleted", grouped(summary.entries_deleted)),
-            ("left out", grouped(summary.entries_skipped)),
-            ("failed", grouped(summary.entries_failed)),
-            ("warnings", grouped(self.record.warnings.count)),
+            ("files", group_digits(summary.files_done)),
+            ("directories", group_digits(summary.directories_done)),
+            ("links", group_digits(summary.symlinks_done)),
+            ("special files", group_digits(summary.specials_done)),
+            ("there before", group_digits(summary.entries_kept)),
+            ("deleted", group_digits(summary.entries_deleted)),
+            ("left out", group_digits(summary.entries_skipped)),
+            ("failed", group_digits(summary.entries_failed)),
+            ("warnings", group_digits(self.record.warnings.count)),
             ("checksum", ending.checksum.name().to_owned()),
             ("protection", protection.to_owned()),
             ("way", way),
@@ -110,9 +111,9 @@ impl HtmlPage<'_> {
         page.raw("</dl>\n");
     }
 
-    fn over_time(&self, page: &mut HtmlMarkupBuilder) {
+    fn write_rates(&self, page: &mut HtmlMarkupBuilder) {
         page.heading("Rates over time");
-        page.raw(&plots::rates(self.record, self.end_s()));
+        page.raw(&plots::plot_rates(self.record, self.end_s()));
         if self.record.progress.bytes_read == 0 && self.ending.summary.bytes_done > 0 {
             page.paragraph(
                 "The source's end did not tell what it read and sent: its carrack is too old for that.",
@@ -120,19 +121,19 @@ impl HtmlPage<'_> {
         }
     }
 
-    fn targets(&self, page: &mut HtmlMarkupBuilder, targets: &EndSeries) {
+    fn write_targets(&self, page: &mut HtmlMarkupBuilder, targets: &EndSeries) {
         let end = if targets.side == FailureSide::Source { "source" } else { "destination" };
         page.heading(&format!("Storage targets at the {end}"));
         let rows: Vec<_> =
             targets.listed.iter().map(|target| (&*target.report.label, &target.series.bins)).collect();
-        page.raw(&plots::heat(&rows, self.end_s(), "rate of each target over time"));
+        page.raw(&plots::plot_heat_map(&rows, self.end_s(), "rate of each target over time"));
         page.table(&["target", "moved", "mean rate", "normal", "recent", "limit", "congested"], |page| {
             for target in &targets.listed {
                 let report = &target.report;
                 let limit = if report.limit == 0 { "-".to_owned() } else { report.limit.to_string() };
                 page.row(&[
                     &escaped(&report.label),
-                    &size::show(report.bytes),
+                    &size::format_size(report.bytes),
                     &self.rate(report.bytes),
                     &milliseconds(report.normal_us),
                     &milliseconds(report.recent_us),
@@ -141,10 +142,10 @@ impl HtmlPage<'_> {
                 ]);
             }
         });
-        page.rest(targets.rest as u64, "targets");
+        page.omitted_count(targets.rest as u64, "targets");
     }
 
-    fn lanes(&self, page: &mut HtmlMarkupBuilder) {
+    fn write_lanes(&self, page: &mut HtmlMarkupBuilder) {
         page.heading("Lanes of the source");
         if self.record.lanes.is_empty() {
             return page.paragraph(UNTOLD);
@@ -152,31 +153,31 @@ impl HtmlPage<'_> {
         let names: Vec<String> = (0..self.record.lanes.len()).map(|lane| format!("lane {lane}")).collect();
         let lanes = names.iter().zip(&self.record.lanes);
         let rows: Vec<_> = lanes.clone().map(|(name, lane)| (&**name, &lane.series.bins)).collect();
-        page.raw(&plots::heat(&rows, self.end_s(), "rate of each lane over time"));
+        page.raw(&plots::plot_heat_map(&rows, self.end_s(), "rate of each lane over time"));
         page.table(&["lane", "sent", "mean rate", "objects", "threads that read, at the end"], |page| {
             for (name, lane) in lanes {
                 page.row(&[
                     name,
-                    &size::show(lane.report.bytes_sent),
+                    &size::format_size(lane.report.bytes_sent),
                     &self.rate(lane.report.bytes_sent),
-                    &grouped(lane.report.objects_sent),
+                    &group_digits(lane.report.objects_sent),
                     &lane.report.readers.to_string(),
                 ]);
             }
         });
     }
 
-    fn files(&self, page: &mut HtmlMarkupBuilder) {
+    fn write_files(&self, page: &mut HtmlMarkupBuilder) {
         page.heading("Sizes of the files");
         let Some(source) = &self.record.source else { return page.paragraph(UNTOLD) };
         let found: u64 = source.size_counts.iter().sum();
-        page.paragraph(&format!("found at the source: {}", count(found, "file", "files")));
+        page.paragraph(&format!("found at the source: {}", count_with_noun(found, "file", "files")));
         if found > 0 {
-            page.raw(&plots::sizes(&source.size_counts));
+            page.raw(&plots::plot_file_sizes(&source.size_counts));
             page.raw("<details><summary>as a table</summary>\n");
             page.table(&["size", "files"], |page| {
                 let used = source.size_counts.iter().enumerate().filter(|(_, count)| **count > 0);
-                used.for_each(|(class, count)| page.row(&[&plots::class_name(class), &grouped(*count)]));
+                used.for_each(|(class, count)| page.row(&[&plots::class_name(class), &group_digits(*count)]));
             });
             page.raw("</details>\n");
         }
@@ -188,9 +189,9 @@ impl HtmlPage<'_> {
                 let seconds = file.open_ms as f64 / 1_000.0;
                 let state = if nth < source.slowest.len() { "" } else { "not complete" };
                 page.row(&[
-                    &path(&file.path),
+                    &escaped_path(&file.path),
                     &format!("{seconds:.1} s"),
-                    &size::show(file.bytes),
+                    &size::format_size(file.bytes),
                     &rate((file.bytes_done as f64 / seconds.max(0.001)) as u64),
                     state,
                 ]);
@@ -198,20 +199,25 @@ impl HtmlPage<'_> {
         });
     }
 
-    fn lists(&self, page: &mut HtmlMarkupBuilder) {
+    fn write_event_lists(&self, page: &mut HtmlMarkupBuilder) {
         let HtmlReportData { failures, warnings, decisions, .. } = self.record;
         if failures.count > 0 {
-            page.heading(&format!("Failures: {}", grouped(failures.count)));
+            page.heading(&format!("Failures: {}", group_digits(failures.count)));
             page.table(&["at", "path", "kind", "detail"], |page| {
                 for (at_s, failure) in &failures.listed {
                     let kind = failure.kind.name();
-                    page.row(&[&moment(*at_s), &path(&failure.path), kind, &words(&failure.detail)]);
+                    page.row(&[
+                        &moment(*at_s),
+                        &escaped_path(&failure.path),
+                        kind,
+                        &escaped_text(&failure.detail),
+                    ]);
                 }
             });
-            page.rest(failures.rest(), "failures");
+            page.omitted_count(failures.omitted_count(), "failures");
         }
-        said(page, "Warnings", warnings);
-        said(page, "What the tuner decided", decisions);
+        write_messages(page, "Warnings", warnings);
+        write_messages(page, "What the tuner decided", decisions);
     }
 
     /// Returns the mean rate over the whole transfer.
@@ -223,15 +229,15 @@ impl HtmlPage<'_> {
 const UNTOLD: &str =
     "Not known: the source's end does not tell, or both ends were far and this one only in control.";
 
-fn said(page: &mut HtmlMarkupBuilder, heading: &str, texts: &FirstItems<String>) {
+fn write_messages(page: &mut HtmlMarkupBuilder, heading: &str, texts: &FirstItems<String>) {
     if texts.count == 0 {
         return;
     }
-    page.heading(&format!("{heading}: {}", grouped(texts.count)));
+    page.heading(&format!("{heading}: {}", group_digits(texts.count)));
     page.table(&["at", "what"], |page| {
-        texts.listed.iter().for_each(|(at_s, text)| page.row(&[&moment(*at_s), &words(text)]));
+        texts.listed.iter().for_each(|(at_s, text)| page.row(&[&moment(*at_s), &escaped_text(text)]));
     });
-    page.rest(texts.rest(), "lines");
+    page.omitted_count(texts.omitted_count(), "lines");
 }
 
 fn moment(at_s: f64) -> String {
@@ -282,7 +288,7 @@ mod tests {
     }
 
     fn text(record: &HtmlReportData, ending: &FinishedTransfer) -> String {
-        HtmlPage { headline: &headline(), started_s: 1_700_000_000, record, ending }.text()
+        HtmlPage { headline: &headline(), started_s: 1_700_000_000, record, ending }.to_html()
     }
 
     fn hostile() -> HtmlReportData {

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use carrack_model::escape;
 
-use crate::user_error::tame;
+use crate::user_error::escape_control_characters;
 use crate::views::canvas::{escaped, escaped_markup};
-use crate::views::quantity::grouped;
+use crate::views::quantity::group_digits;
 
 /// Markup that is being written.
 #[derive(Default)]
@@ -31,7 +31,7 @@ impl HtmlMarkupBuilder {
 
     /// Adds an item of a list.
     pub fn item(&mut self, text: &str) {
-        let _ = writeln!(self.0, "<li>{}</li>", words(text));
+        let _ = writeln!(self.0, "<li>{}</li>", escaped_text(text));
     }
 
     /// Adds a table with these headings.
@@ -51,19 +51,19 @@ impl HtmlMarkupBuilder {
     }
 
     /// Adds the number of entries that a list leaves out, if any.
-    pub fn rest(&mut self, count: u64, what: &str) {
+    pub fn omitted_count(&mut self, count: u64, what: &str) {
         if count > 0 {
-            self.paragraph(&format!("… and {} more {what}.", grouped(count)));
+            self.paragraph(&format!("… and {} more {what}.", group_digits(count)));
         }
     }
 }
 
 /// Escapes a text as markup; parts from another machine were escaped when they came.
-pub fn words(text: &str) -> String {
-    escaped_markup(&tame(text))
+pub fn escaped_text(text: &str) -> String {
+    escaped_markup(&escape_control_characters(text))
 }
 
 /// Escapes a path's bytes as markup.
-pub fn path(bytes: &[u8]) -> String {
+pub fn escaped_path(bytes: &[u8]) -> String {
     escaped_markup(&escape(bytes))
 }

@@ -57,12 +57,12 @@ impl HtmlReportView {
 }
 
 impl TransferEventPresenter for HtmlReportView {
-    fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
+    fn show_event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
         self.record.add(event, elapsed.as_secs_f64());
         Ok(())
     }
 
-    fn end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
+    fn show_end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
         let Some(mut file) = self.file.take() else { return Ok(()) };
         let page = html::HtmlPage {
             headline: &self.headline,
@@ -70,11 +70,11 @@ impl TransferEventPresenter for HtmlReportView {
             record: &self.record,
             ending,
         };
-        file.write_all(page.text().as_bytes())?;
+        file.write_all(page.to_html().as_bytes())?;
         file.finish()
     }
 
-    fn lost(&self, error: &io::Error) -> UserError {
+    fn write_error(&self, error: &io::Error) -> UserError {
         let path = escape(self.path.as_os_str().as_bytes());
         UserError::new(format!("the report could not be written: {path}: {error}"))
     }

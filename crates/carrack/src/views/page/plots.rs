@@ -42,7 +42,7 @@ pub fn colour_of(limiter: LimitingStage) -> &'static str {
 }
 
 /// Plots the rates of reading, sending and writing until `end_s`, and below them the limiting stage.
-pub fn rates(record: &HtmlReportData, end_s: f64) -> String {
+pub fn plot_rates(record: &HtmlReportData, end_s: f64) -> String {
     // Later stages are drawn over earlier ones with thinner lines, so that equal curves all stay visible.
     let curves = [
         ("read", "var(--read)", 4.5, &record.read.bins),
@@ -52,12 +52,12 @@ pub fn rates(record: &HtmlReportData, end_s: f64) -> String {
     let curves: Vec<_> = curves.into_iter().filter(|(.., bins)| bins.total() > 0.0).collect();
     let highest = curves.iter().flat_map(|(.., bins)| bins.iter()).map(|bin| bin.per_s).fold(0.0, f64::max);
     let mut plot = TimePlot { canvas: SvgCanvas::default(), end_s, top: round_up(highest) };
-    plot.grid();
+    plot.draw_grid();
     for (nth, (name, colour, width, bins)) in curves.iter().enumerate() {
-        plot.curve(bins, colour, *width);
-        plot.legend(nth, name, colour);
+        plot.draw_curve(bins, colour, *width);
+        plot.draw_legend_entry(nth, name, colour);
     }
-    plot.limits(record);
+    plot.draw_limiting_stages(record);
     plot.canvas.inline(8.0, "rates of reading, sending and writing over time, and what limited")
 }
 
@@ -77,18 +77,18 @@ impl TimePlot {
         30.0 + HEIGHT * (1.0 - (rate / self.top).clamp(0.0, 1.0))
     }
 
-    fn grid(&mut self) {
+    fn draw_grid(&mut self) {
         for level in 0..=LEVELS {
             let height = self.top * f64::from(level) / f64::from(LEVELS);
             let left = CanvasPoint { x: LEFT, y: self.y(height) };
             self.canvas.line(&[left, left.moved(WIDTH, 0.0)], GRID, 1.0);
-            self.canvas.words(CanvasPoint { x: 4.0, y: left.y + 4.0 }, TEXT, &rate(height as u64));
+            self.canvas.text(CanvasPoint { x: 4.0, y: left.y + 4.0 }, TEXT, &rate(height as u64));
         }
-        times(&mut self.canvas, self.end_s, 30.0, HEIGHT);
+        draw_time_axis(&mut self.canvas, self.end_s, 30.0, HEIGHT);
     }
 
     /// Draws a point in the middle of each bin; a level line if there is a single bin.
-    fn curve(&mut self, bins: &TimeBins, colour: &str, width: f64) {
+    fn draw_curve(&mut self, bins: &TimeBins, colour: &str, width: f64) {
         let all: Vec<TimeBin> = bins.iter().collect();
         let (Some(first), Some(last)) = (all.first(), all.last()) else { return };
         let middles = all.iter().map(|bin| ((bin.start_s + bin.end_s) / 2.0, bin.per_s));
@@ -99,21 +99,21 @@ impl TimePlot {
         self.canvas.line(&places, colour, width);
     }
 
-    fn legend(&mut self, nth: usize, name: &str, colour: &str) {
+    fn draw_legend_entry(&mut self, nth: usize, name: &str, colour: &str) {
         let at = CanvasPoint { x: LEFT + 110.0 * nth as f64, y: 18.0 };
-        key(&mut self.canvas, at, name, colour);
+        draw_legend_key(&mut self.canvas, at, name, colour);
     }
 
     /// Draws a strip: in each column the stage that limited for most of the time.
-    fn limits(&mut self, record: &HtmlReportData) {
+    fn draw_limiting_stages(&mut self, record: &HtmlReportData) {
         let at = CanvasPoint { x: LEFT, y: 30.0 + HEIGHT + 28.0 };
-        self.canvas.words(CanvasPoint { x: 4.0, y: at.y + 11.0 }, TEXT, "limited by");
+        self.canvas.text(CanvasPoint { x: 4.0, y: at.y + 11.0 }, TEXT, "limited by");
         let columns: Vec<(LimitingStage, Vec<TimeBin>)> = record
             .limited
             .iter()
             .map(|(limiter, bins)| (*limiter, bins.in_columns(self.end_s, COLUMNS)))
             .collect();
-        cells(&mut self.canvas, at, 14.0, |column| {
+        draw_cells(&mut self.canvas, at, 14.0, |column| {
             let shares = columns.iter().map(|(limiter, bins)| (*limiter, bins[column].per_s));
             let most =
                 shares.filter(|(_, share)| *share > 0.0).max_by(|one, other| one.1.total_cmp(&other.1));
@@ -123,39 +123,49 @@ impl TimePlot {
         for (nth, (limiter, bins)) in shares.enumerate() {
             let share = 100.0 * bins.total() / self.end_s;
             let words = format!("{} {share:.0} %", limiter.name());
-            key(&mut self.canvas, at.moved(170.0 * nth as f64, 34.0), &words, colour_of(*limiter));
+            draw_legend_key(
+                &mut self.canvas,
+                at.moved(170.0 * nth as f64, 34.0),
+                &words,
+                colour_of(*limiter),
+            );
         }
     }
 }
 
 /// Draws a row for each label: the higher its rate, relative to the highest of all, the darker.
-pub fn heat(rows: &[(&str, &TimeBins)], end_s: f64, label: &str) -> String {
+pub fn plot_heat_map(rows: &[(&str, &TimeBins)], end_s: f64, label: &str) -> String {
     let columns: Vec<Vec<TimeBin>> = rows.iter().map(|(_, bins)| bins.in_columns(end_s, COLUMNS)).collect();
     let highest = columns.iter().flatten().map(|bin| bin.per_s).fold(0.0, f64::max);
     let mut canvas = SvgCanvas::default();
     for (nth, ((name, _), bins)) in rows.iter().zip(&columns).enumerate() {
         let at = CanvasPoint { x: LEFT, y: 8.0 + 18.0 * nth as f64 };
-        canvas.words(CanvasPoint { x: 4.0, y: at.y + 11.0 }, TEXT, &shortened(name));
-        cells(&mut canvas, at, 15.0, |column| {
+        canvas.text(CanvasPoint { x: 4.0, y: at.y + 11.0 }, TEXT, &shortened(name));
+        draw_cells(&mut canvas, at, 15.0, |column| {
             let part = if highest > 0.0 { bins[column].per_s / highest } else { 0.0 };
             (HEAT, (part * SHADES).ceil() / SHADES)
         });
     }
-    times(&mut canvas, end_s, 8.0, 18.0 * rows.len() as f64);
+    draw_time_axis(&mut canvas, end_s, 8.0, 18.0 * rows.len() as f64);
     let darkest = format!("darkest: {}", rate(highest as u64));
-    canvas.words(CanvasPoint { x: LEFT, y: 8.0 + 18.0 * rows.len() as f64 + 38.0 }, TEXT, &darkest);
+    canvas.text(CanvasPoint { x: LEFT, y: 8.0 + 18.0 * rows.len() as f64 + 38.0 }, TEXT, &darkest);
     canvas.inline(8.0, label)
 }
 
 /// Draws a row of cells; neighbours of equal look are merged.
-fn cells(canvas: &mut SvgCanvas, at: CanvasPoint, height: f64, look: impl Fn(usize) -> (&'static str, f64)) {
+fn draw_cells(
+    canvas: &mut SvgCanvas,
+    at: CanvasPoint,
+    height: f64,
+    look: impl Fn(usize) -> (&'static str, f64),
+) {
     let width = WIDTH / COLUMNS as f64;
     let columns: Vec<usize> = (0..COLUMNS).collect();
     for run in columns.chunk_by(|one, next| look(*one) == look(*next)) {
         let (fill, opacity) = look(run[0]);
         let at = at.moved(run[0] as f64 * width, 0.0);
         if opacity > 0.0 {
-            canvas.area(
+            canvas.rectangle(
                 CanvasArea { at, width: width * run.len() as f64, height },
                 SvgBoxStyle::filled(fill, opacity, 0.0),
                 "",
@@ -165,7 +175,7 @@ fn cells(canvas: &mut SvgCanvas, at: CanvasPoint, height: f64, look: impl Fn(usi
 }
 
 /// Draws the number of files of each size.
-pub fn sizes(counts: &[u64]) -> String {
+pub fn plot_file_sizes(counts: &[u64]) -> String {
     let most = counts.iter().copied().max().unwrap_or(0).max(1) as f64;
     let first = counts.iter().position(|&count| count > 0).unwrap_or(0);
     let shown = &counts[first.min(counts.len())..];
@@ -176,7 +186,7 @@ pub fn sizes(counts: &[u64]) -> String {
         let height = 140.0 * count as f64 / most;
         let at = CanvasPoint { x: 20.0 + step * nth as f64, y: bottom - height };
         let hint = format!("{}: {count} files", class_name(first + nth));
-        canvas.area(
+        canvas.rectangle(
             CanvasArea { at, width: step - 4.0, height: height.max(0.5) },
             SvgBoxStyle::filled(HEAT, 1.0, 2.0),
             &hint,
@@ -184,15 +194,15 @@ pub fn sizes(counts: &[u64]) -> String {
         let middle = CanvasPoint { x: at.x + step / 2.0 - 2.0, y: bottom + 16.0 };
         // Labels that would overlap are left out: every other, or three of four.
         if step >= 56.0 || nth.is_multiple_of(2) && step >= 28.0 || nth.is_multiple_of(4) {
-            canvas.words(middle, MIDDLE, &least_of(first + nth));
+            canvas.text(middle, MIDDLE, &class_lower_bound(first + nth));
         }
         if count > 0 && step >= 28.0 {
-            canvas.words(CanvasPoint { y: at.y - 4.0, ..middle }, MIDDLE, &short_count(count));
+            canvas.text(CanvasPoint { y: at.y - 4.0, ..middle }, MIDDLE, &short_count(count));
         }
     }
     let line = CanvasPoint { x: 20.0, y: bottom };
     canvas.line(&[line, line.moved(step * shown.len() as f64, 0.0)], GRID, 1.0);
-    canvas.words(line.moved(0.0, 36.0), TEXT, "from this size up to twice as much");
+    canvas.text(line.moved(0.0, 36.0), TEXT, "from this size up to twice as much");
     canvas.inline(8.0, "number of files by size")
 }
 
@@ -200,15 +210,15 @@ pub fn sizes(counts: &[u64]) -> String {
 pub fn class_name(class: usize) -> String {
     match class {
         0 => "empty".into(),
-        class => format!("{} to {}", least_of(class), least_of(class + 1)),
+        class => format!("{} to {}", class_lower_bound(class), class_lower_bound(class + 1)),
     }
 }
 
 /// Returns the least size of a class.
-fn least_of(class: usize) -> String {
+fn class_lower_bound(class: usize) -> String {
     match class {
         0 => "0".into(),
-        class => size::show_short(1u128 << (class - 1)),
+        class => size::format_power_of_two(1u128 << (class - 1)),
     }
 }
 
@@ -222,22 +232,22 @@ fn short_count(count: u64) -> String {
 }
 
 /// Draws vertical lines at round times, with labels.
-fn times(canvas: &mut SvgCanvas, end_s: f64, top: f64, height: f64) {
+fn draw_time_axis(canvas: &mut SvgCanvas, end_s: f64, top: f64, height: f64) {
     const STEPS_S: [u32; 15] = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_200, 1_800, 3_600, 7_200, 21_600];
     let step_s = STEPS_S.into_iter().map(f64::from).find(|step_s| end_s / step_s <= 10.0).unwrap_or(86_400.0);
     let mut at_s = 0.0;
     while at_s <= end_s {
         let place = CanvasPoint { x: LEFT + WIDTH * at_s / end_s, y: top };
         canvas.line(&[place, place.moved(0.0, height)], GRID, 0.5);
-        canvas.words(place.moved(0.0, height + 16.0), MIDDLE, &clock(at_s as u64));
+        canvas.text(place.moved(0.0, height + 16.0), MIDDLE, &clock(at_s as u64));
         at_s += step_s;
     }
 }
 
-fn key(canvas: &mut SvgCanvas, at: CanvasPoint, words: &str, colour: &str) {
+fn draw_legend_key(canvas: &mut SvgCanvas, at: CanvasPoint, words: &str, colour: &str) {
     let area = CanvasArea { at: at.moved(0.0, -10.0), width: 11.0, height: 11.0 };
-    canvas.area(area, SvgBoxStyle::filled(colour, 1.0, 2.0), "");
-    canvas.words(at.moved(17.0, 0.0), TEXT, words);
+    canvas.rectangle(area, SvgBoxStyle::filled(colour, 1.0, 2.0), "");
+    canvas.text(at.moved(17.0, 0.0), TEXT, words);
 }
 
 /// Shortens a name to the room next to a strip.
@@ -283,7 +293,7 @@ mod tests {
         let mut bins = TimeBins::default();
         bins.add(0.0, 60.0, 600.0);
         bins.add(60.0, 120.0, 60.0);
-        let picture = heat(&[("a<b", &bins)], 120.0, "targets");
+        let picture = plot_heat_map(&[("a<b", &bins)], 120.0, "targets");
         assert!(picture.contains("a&lt;b") && picture.contains("darkest: 10 B/s"), "{picture}");
         // There are two runs of cells.
         assert_eq!(picture.matches("<rect ").count(), 2, "{picture}");
@@ -292,7 +302,9 @@ mod tests {
 
     #[test]
     fn nothing_is_no_reason_to_fail() {
-        assert!(rates(&HtmlReportData::default(), 1.0).starts_with("<svg "));
-        assert!(sizes(&[]).starts_with("<svg ") && heat(&[], 1.0, "none").starts_with("<svg "));
+        assert!(plot_rates(&HtmlReportData::default(), 1.0).starts_with("<svg "));
+        assert!(
+            plot_file_sizes(&[]).starts_with("<svg ") && plot_heat_map(&[], 1.0, "none").starts_with("<svg ")
+        );
     }
 }

@@ -37,7 +37,7 @@ impl<T> FirstItems<T> {
     }
 
     /// Returns the number of entries that are not listed.
-    pub fn rest(&self) -> u64 {
+    pub fn omitted_count(&self) -> u64 {
         self.count - self.listed.len() as u64
     }
 }
@@ -92,8 +92,8 @@ impl HtmlReportData {
     pub fn add(&mut self, event: &TransferEvent, at_s: f64) {
         match event {
             TransferEvent::Connected { .. } => self.restart(at_s),
-            TransferEvent::Progress(progress) => self.progress(progress, at_s),
-            TransferEvent::Targets { side, targets } => self.targets(*side, targets, at_s),
+            TransferEvent::Progress(progress) => self.record_progress(progress, at_s),
+            TransferEvent::Targets { side, targets } => self.record_targets(*side, targets, at_s),
             TransferEvent::Source(report) => self.source(report, at_s),
             TransferEvent::Failed(failure) => self.failures.add(at_s, || failure.clone()),
             TransferEvent::Notice(UserNotice::Warning(text)) => self.warnings.add(at_s, || text.clone()),
@@ -116,10 +116,10 @@ impl HtmlReportData {
         (self.began_s, self.last_s) = (at_s, at_s);
     }
 
-    fn progress(&mut self, progress: &TransferProgress, at_s: f64) {
-        self.read.stands(progress.bytes_read, at_s);
-        self.sent.stands(progress.bytes_sent, at_s);
-        self.written.stands(progress.bytes_moved, at_s);
+    fn record_progress(&mut self, progress: &TransferProgress, at_s: f64) {
+        self.read.record_total(progress.bytes_read, at_s);
+        self.sent.record_total(progress.bytes_sent, at_s);
+        self.written.record_total(progress.bytes_moved, at_s);
         let place = self.limited.iter().position(|(limiter, _)| *limiter == progress.limiter);
         let place = place.unwrap_or_else(|| {
             self.limited.push((progress.limiter, TimeBins::default()));
@@ -129,7 +129,7 @@ impl HtmlReportData {
         (self.progress, self.last_s) = (*progress, at_s);
     }
 
-    fn targets(&mut self, side: FailureSide, reports: &[TargetReport], at_s: f64) {
+    fn record_targets(&mut self, side: FailureSide, reports: &[TargetReport], at_s: f64) {
         let place = self.targets.iter().position(|end| end.side == side).unwrap_or_else(|| {
             self.targets.push(EndSeries { side, listed: Vec::new(), rest: 0 });
             self.targets.len() - 1
@@ -149,7 +149,7 @@ impl HtmlReportData {
                 });
                 listed.len() - 1
             });
-            listed[known].series.stands(report.bytes, at_s);
+            listed[known].series.record_total(report.bytes, at_s);
             listed[known].report = report.clone();
         }
     }
@@ -161,7 +161,7 @@ impl HtmlReportData {
             ..LaneSeries::default()
         });
         for (lane, told) in self.lanes.iter_mut().zip(&report.lanes) {
-            lane.series.stands(told.bytes_sent, at_s);
+            lane.series.record_total(told.bytes_sent, at_s);
             lane.report = *told;
         }
         self.source = Some(report.clone());
@@ -180,7 +180,7 @@ mod tests {
         let failure = EntryFailure { path: b"a"[..].into(), kind: FailureKind::Missing, detail: "x".into() };
         let event = TransferEvent::Failed(failure);
         (0..LISTED_MAX + 7).for_each(|_| record.add(&event, 1.0));
-        assert_eq!((record.failures.listed.len(), record.failures.rest()), (LISTED_MAX, 7));
+        assert_eq!((record.failures.listed.len(), record.failures.omitted_count()), (LISTED_MAX, 7));
         let targets = (0..TARGETS_MAX + 3).map(|n| TargetReport {
             label: n.to_string(),
             bytes: 9,

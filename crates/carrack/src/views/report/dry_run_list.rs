@@ -25,7 +25,7 @@ impl<W: Write + Send> DryRunListView<W> {
 }
 
 impl<W: Write + Send> TransferEventPresenter for DryRunListView<W> {
-    fn event(&mut self, event: &TransferEvent, _elapsed: Duration) -> io::Result<()> {
+    fn show_event(&mut self, event: &TransferEvent, _elapsed: Duration) -> io::Result<()> {
         let path = match event {
             TransferEvent::WouldCopy { path, .. } => path,
             TransferEvent::WouldDelete { path } => {
@@ -41,7 +41,7 @@ impl<W: Write + Send> TransferEventPresenter for DryRunListView<W> {
         self.out.write_all(b"\n")
     }
 
-    fn end(&mut self, _ending: &FinishedTransfer) -> io::Result<()> {
+    fn show_end(&mut self, _ending: &FinishedTransfer) -> io::Result<()> {
         self.out.flush()
     }
 }
@@ -53,9 +53,12 @@ mod tests {
     fn listed(is_escaped: bool) -> Vec<u8> {
         let mut out = Vec::new();
         let mut view = DryRunListView::new(&mut out, is_escaped);
-        view.event(&TransferEvent::WouldCopy { path: b"a/\x1b\xff"[..].into(), size: 1 }, Duration::ZERO)
-            .unwrap();
-        view.event(&TransferEvent::WouldDelete { path: b"d"[..].into() }, Duration::ZERO).unwrap();
+        view.show_event(
+            &TransferEvent::WouldCopy { path: b"a/\x1b\xff"[..].into(), size: 1 },
+            Duration::ZERO,
+        )
+        .unwrap();
+        view.show_event(&TransferEvent::WouldDelete { path: b"d"[..].into() }, Duration::ZERO).unwrap();
         drop(view);
         out
     }

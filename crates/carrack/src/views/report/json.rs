@@ -59,11 +59,11 @@ impl<W: Write + Send> JsonView<W> {
 }
 
 impl<W: Write + Send> TransferEventPresenter for JsonView<W> {
-    fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
+    fn show_event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
         self.write(JsonEventBody::of(event), elapsed)
     }
 
-    fn end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
+    fn show_end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
         self.write(JsonEventBody::Summary(Box::new(SummaryLine::of(ending))), ending.elapsed)?;
         self.out.flush()
     }
@@ -378,7 +378,7 @@ mod tests {
 
     fn line(event: &TransferEvent) -> String {
         let mut out = Vec::new();
-        JsonView::new(&mut out).event(event, Duration::from_micros(1_500_900)).unwrap();
+        JsonView::new(&mut out).show_event(event, Duration::from_micros(1_500_900)).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -472,7 +472,7 @@ mod tests {
             exit: ExitStatus::Partial,
             ..ending(summary)
         };
-        JsonView::new(&mut out).end(&ending).unwrap();
+        JsonView::new(&mut out).show_end(&ending).unwrap();
         let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
         for (field, expected) in [
             ("event", serde_json::json!("summary")),

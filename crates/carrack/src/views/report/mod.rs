@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use carrack_engine::{AbortHandle, TransferObserver};
 use carrack_model::{
     EntryFailure, MetadataLoss, ObjectChecksumAlgorithm, RepeatEffect, ResolvedDestination, TransferEvent,
-    TransferSummary, UserNotice, escape, plain,
+    TransferSummary, UserNotice, escape, text_without_errno,
 };
 
 use crate::exit::{ExitReason, ExitStatus};
@@ -40,11 +40,11 @@ pub const STILL_S: f64 = 0.8;
 /// A view of a transfer's events.
 pub trait TransferEventPresenter: Send {
     /// Shows an event, `elapsed` after the start.
-    fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()>;
+    fn show_event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()>;
     /// Shows the end.
-    fn end(&mut self, ending: &FinishedTransfer) -> io::Result<()>;
+    fn show_end(&mut self, ending: &FinishedTransfer) -> io::Result<()>;
     /// Returns the error for a failed write.
-    fn lost(&self, error: &io::Error) -> UserError {
+    fn write_error(&self, error: &io::Error) -> UserError {
         UserError::new(format!("can't write to stdout: {error}"))
     }
 }
@@ -88,7 +88,7 @@ pub struct SessionConclusion {
 
 impl SessionConclusion {
     /// Returns true if nothing was done, and another run would do nothing either.
-    pub fn came_to_nothing(&self) -> bool {
+    pub fn did_nothing(&self) -> bool {
         let summary = &self.summary;
         let has_done =
             summary.entries_done() + summary.entries_kept + summary.bytes_done + summary.bytes_kept > 0;
@@ -153,7 +153,7 @@ impl TransferReporter {
 
     /// Sets the destination, as it was typed; `has_made` is true if an earlier run of the same command has
     /// made it.
-    pub fn going_to(self, destination: &OsStr, has_made: bool) -> TransferReporter {
+    pub fn with_destination(self, destination: &OsStr, has_made: bool) -> TransferReporter {
         TransferReporter { destination: destination.as_bytes().to_vec(), has_made_it: has_made, ..self }
     }
 
@@ -201,11 +201,11 @@ impl TransferReporter {
             state.troubles.push(UserError::new("the destination can have nothing of what was named"));
             exit = ExitStatus::Nothing;
         }
-        let exit = if state.troubles.is_empty() { exit } else { exit.with_loss() };
+        let exit = if state.troubles.is_empty() { exit } else { exit.partial_if_complete() };
         state.troubles.extend(conclusion.trouble);
         let destination = state.tally.arrival.as_ref().filter(|_| !self.destination.is_empty());
         let mut ending = FinishedTransfer {
-            destination: destination.map(|arrival| arrived(&self.destination, arrival)),
+            destination: destination.map(|arrival| arrival_path(&self.destination, arrival)),
             exit,
             end,
             summary: conclusion.summary,
@@ -216,13 +216,13 @@ impl TransferReporter {
             checksum: self.checksum,
             manifest,
         };
-        tell_end(&mut state.views, &mut ending);
+        show_end_in_views(&mut state.views, &mut ending);
         ending.exit
     }
 }
 
 /// Returns the path that the source becomes, or the directory that the sources go into.
-fn arrived(destination: &[u8], arrival: &ResolvedDestination) -> Vec<u8> {
+fn arrival_path(destination: &[u8], arrival: &ResolvedDestination) -> Vec<u8> {
     let Some(name) = &arrival.name else {
         // The slash of a host's root stays: without it the path would be a home directory, which ends with a
         // colon.
@@ -234,18 +234,18 @@ fn arrived(destination: &[u8], arrival: &ResolvedDestination) -> Vec<u8> {
 }
 
 /// Shows the end. A view that can't be written changes the end for the later views.
-fn tell_end(views: &mut [Box<dyn TransferEventPresenter>], ending: &mut FinishedTransfer) {
+fn show_end_in_views(views: &mut [Box<dyn TransferEventPresenter>], ending: &mut FinishedTransfer) {
     for view in views {
-        if let Err(error) = view.end(ending) {
-            ending.troubles.push(view.lost(&error));
-            ending.exit = ending.exit.with_loss();
+        if let Err(error) = view.show_end(ending) {
+            ending.troubles.push(view.write_error(&error));
+            ending.exit = ending.exit.partial_if_complete();
         }
     }
 }
 
 impl TransferObserver for TransferReporter {
-    fn event(&self, event: &TransferEvent) {
-        let event = &*without_numbers(event);
+    fn handle_event(&self, event: &TransferEvent) {
+        let event = &*with_plain_errors(event);
         let mut state = self.lock();
         state.tally.add(event);
         state.keep_digest(event);
@@ -258,7 +258,7 @@ impl TransferObserver for TransferReporter {
             true,
         ) = (event, self.has_made_it)
         {
-            let (made, now) = (escape(&self.destination), escape(&arrived(&self.destination, arrival)));
+            let (made, now) = (escape(&self.destination), escape(&arrival_path(&self.destination, arrival)));
             let text = format!(
                 "this command made {made} before, and copies to {now} this time; with -T it goes to {made} each time"
             );
@@ -268,18 +268,23 @@ impl TransferObserver for TransferReporter {
 }
 
 /// Returns the event with the texts of errors as people read them, also those from the other end.
-fn without_numbers(event: &TransferEvent) -> Cow<'_, TransferEvent> {
+fn with_plain_errors(event: &TransferEvent) -> Cow<'_, TransferEvent> {
     Cow::Owned(match event {
-        TransferEvent::Failed(failure) => {
-            TransferEvent::Failed(EntryFailure { detail: plain(&failure.detail), ..failure.clone() })
-        }
+        TransferEvent::Failed(failure) => TransferEvent::Failed(EntryFailure {
+            detail: text_without_errno(&failure.detail),
+            ..failure.clone()
+        }),
         TransferEvent::Notice(notice) => TransferEvent::Notice(match notice.clone() {
-            UserNotice::Text(text) => UserNotice::Text(plain(&text)),
-            UserNotice::Detail(text) => UserNotice::Detail(plain(&text)),
-            UserNotice::Warning(text) => UserNotice::Warning(plain(&text)),
-            UserNotice::Decision(text) => UserNotice::Decision(plain(&text)),
-            UserNotice::Loss(loss) => UserNotice::Loss(MetadataLoss { reason: plain(&loss.reason), ..loss }),
-            UserNotice::Skipped { path, reason } => UserNotice::Skipped { path, reason: plain(&reason) },
+            UserNotice::Text(text) => UserNotice::Text(text_without_errno(&text)),
+            UserNotice::Detail(text) => UserNotice::Detail(text_without_errno(&text)),
+            UserNotice::Warning(text) => UserNotice::Warning(text_without_errno(&text)),
+            UserNotice::Decision(text) => UserNotice::Decision(text_without_errno(&text)),
+            UserNotice::Loss(loss) => {
+                UserNotice::Loss(MetadataLoss { reason: text_without_errno(&loss.reason), ..loss })
+            }
+            UserNotice::Skipped { path, reason } => {
+                UserNotice::Skipped { path, reason: text_without_errno(&reason) }
+            }
         }),
         _ => return Cow::Borrowed(event),
     })
@@ -290,10 +295,10 @@ impl ReporterState {
     fn show(&mut self, event: &TransferEvent, elapsed: Duration) -> bool {
         let before = self.views.len();
         let troubles = &mut self.troubles;
-        self.views.retain_mut(|view| match view.event(event, elapsed) {
+        self.views.retain_mut(|view| match view.show_event(event, elapsed) {
             Ok(()) => true,
             Err(error) => {
-                troubles.push(view.lost(&error));
+                troubles.push(view.write_error(&error));
                 false
             }
         });
@@ -306,11 +311,11 @@ impl ReporterState {
             return;
         };
         if let Err(error) = manifest.add(digest, path) {
-            self.lose_manifest(&error);
+            self.drop_manifest(&error);
         }
     }
 
-    fn lose_manifest(&mut self, error: &io::Error) {
+    fn drop_manifest(&mut self, error: &io::Error) {
         self.manifest = None;
         let trouble = UserError::new(format!("the manifest could not be written: {error}"));
         self.troubles.push(trouble.hint("write one with `b3sum` at the destination"));
@@ -319,9 +324,11 @@ impl ReporterState {
     /// Finishes the manifest. A transfer that ended early and completed nothing leaves an older manifest
     /// alone.
     fn finish_manifest(&mut self, end: ExitReason) -> Option<ManifestLineCounts> {
-        let manifest =
-            self.manifest.take().filter(|manifest| end == ExitReason::Reached || manifest.lines() > 0)?;
-        manifest.finish().map_err(|error| self.lose_manifest(&error)).ok()
+        let manifest = self
+            .manifest
+            .take()
+            .filter(|manifest| end == ExitReason::Reached || manifest.line_count() > 0)?;
+        manifest.finish().map_err(|error| self.drop_manifest(&error)).ok()
     }
 }
 
@@ -340,7 +347,7 @@ mod tests {
     }
 
     impl TransferEventPresenter for CountingView {
-        fn event(&mut self, event: &TransferEvent, _elapsed: Duration) -> io::Result<()> {
+        fn show_event(&mut self, event: &TransferEvent, _elapsed: Duration) -> io::Result<()> {
             let mut seen = self.seen.lock().unwrap();
             if seen.len() == self.patience {
                 return Err(io::ErrorKind::BrokenPipe.into());
@@ -349,7 +356,7 @@ mod tests {
             Ok(())
         }
 
-        fn end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
+        fn show_end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
             self.seen.lock().unwrap().push(format!("{:?} {}", ending.exit, ending.troubles.len()));
             Ok(())
         }
@@ -394,7 +401,7 @@ mod tests {
             let (reporter, seen) = reporter(9, None);
             let reporter = reporter.strict(is_strict);
             let lost = MetadataLossKind::Part("the mode".into());
-            reporter.event(&TransferEvent::Notice(UserNotice::Loss(MetadataLoss {
+            reporter.handle_event(&TransferEvent::Notice(UserNotice::Loss(MetadataLoss {
                 lost,
                 reason: "so".into(),
                 count: 2,
@@ -408,10 +415,12 @@ mod tests {
     fn a_copy_into_what_the_same_command_has_made_is_told_of() {
         for (has_made, events) in [(false, 1), (true, 2)] {
             let (reporter, seen) = reporter(9, None);
-            let reporter = reporter.going_to(OsStr::new("h:b"), has_made);
+            let reporter = reporter.with_destination(OsStr::new("h:b"), has_made);
             let name = Some(b"a"[..].into());
-            reporter
-                .event(&TransferEvent::Placed(ResolvedDestination { name, nesting: RepeatEffect::Inside }));
+            reporter.handle_event(&TransferEvent::Placed(ResolvedDestination {
+                name,
+                nesting: RepeatEffect::Inside,
+            }));
             let seen = seen.lock().unwrap();
             assert_eq!(seen.len(), events, "{seen:?}");
             assert!(
@@ -425,10 +434,10 @@ mod tests {
     fn a_name_within_the_destination_is_added_as_it_would_be_typed() {
         let within = ResolvedDestination { name: Some(b"a"[..].into()), nesting: RepeatEffect::Never };
         for (typed, shown) in [("b", "b/a"), ("b/", "b/a"), ("h:", "h:a"), ("/", "/a")] {
-            assert_eq!(arrived(typed.as_bytes(), &within), shown.as_bytes());
+            assert_eq!(arrival_path(typed.as_bytes(), &within), shown.as_bytes());
         }
         for (typed, shown) in [("b/", "b"), ("/", "/"), ("h:/", "h:/"), ("h:", "h:")] {
-            assert_eq!(arrived(typed.as_bytes(), &ResolvedDestination::default()), shown.as_bytes());
+            assert_eq!(arrival_path(typed.as_bytes(), &ResolvedDestination::default()), shown.as_bytes());
         }
     }
 
@@ -436,7 +445,7 @@ mod tests {
     fn a_reader_who_leaves_is_told_of_once_and_is_no_success() {
         let (reporter, seen) = reporter(1, None);
         for _ in 0..3 {
-            reporter.event(&digest(b"a"));
+            reporter.handle_event(&digest(b"a"));
         }
         assert_eq!(reporter.lock().troubles.len(), 1);
         assert_eq!(reporter.finish(ended(ExitReason::Reached, 3)), ExitStatus::Partial);
@@ -448,7 +457,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("sums");
         let (reporter, seen) = reporter(9, Some(ManifestWriter::create(&path).unwrap()));
-        reporter.event(&digest(b"a"));
+        reporter.handle_event(&digest(b"a"));
         assert_eq!(reporter.finish(ended(ExitReason::Interrupted, 1)), ExitStatus::Interrupted);
         assert!(std::fs::read_to_string(&path).unwrap().ends_with("  a\n"));
         assert_eq!(seen.lock().unwrap()[1], "Interrupted 0");

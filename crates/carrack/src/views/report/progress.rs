@@ -8,7 +8,7 @@ use carrack_model::{LimitingStage, TransferProgress};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::size;
-use crate::views::quantity::{clock, grouped, rate};
+use crate::views::quantity::{clock, group_digits, rate};
 
 /// Time constant of the smoothing: a rate of the last few seconds, steady enough to read.
 const SMOOTHING_S: f64 = 5.0;
@@ -63,25 +63,25 @@ fn seconds_for(count: u64, per_s: f64) -> Option<u64> {
 /// Returns the line without the bar, the most important first: a narrow terminal cuts off its end.
 pub fn text(progress: &TransferProgress, pace: &SmoothedRate) -> String {
     let counts = [
-        (size::show(progress.bytes_done), size::show(progress.bytes_found)),
-        (grouped(progress.entries_done), grouped(progress.entries_found)),
+        (size::format_size(progress.bytes_done), size::format_size(progress.bytes_found)),
+        (group_digits(progress.entries_done), group_digits(progress.entries_found)),
     ];
     let [bytes, entries] = counts.map(|(done, found)| {
         if progress.scan_done { format!("{done}/{found}") } else { format!("{done} of {found}+") }
     });
     let rate = rate(pace.bytes_per_s as u64);
-    let mut text = format!("{bytes}, {rate}, {}", left(progress, pace));
+    let mut text = format!("{bytes}, {rate}, {}", time_left_text(progress, pace));
     if progress.limiter != LimitingStage::Unknown {
         text.push_str(&format!(", limit: {}", progress.limiter.name()));
     }
     text.push_str(&format!(", {entries} entries"));
     if progress.entries_failed > 0 {
-        text.push_str(&format!(", {} failed", grouped(progress.entries_failed)));
+        text.push_str(&format!(", {} failed", group_digits(progress.entries_failed)));
     }
     text
 }
 
-fn left(progress: &TransferProgress, pace: &SmoothedRate) -> String {
+fn time_left_text(progress: &TransferProgress, pace: &SmoothedRate) -> String {
     match pace.seconds_left(progress) {
         _ if !progress.scan_done => "scanning".into(),
         Some(seconds) => format!("{} left", clock(seconds)),
@@ -132,7 +132,7 @@ impl ProgressLine {
     }
 
     /// Removes the line, calls `write`, and draws it again.
-    pub fn above(&self, write: impl FnOnce()) {
+    pub fn suspend(&self, write: impl FnOnce()) {
         self.bar.suspend(write);
     }
 }

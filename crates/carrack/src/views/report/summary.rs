@@ -7,7 +7,7 @@ use carrack_model::{ObjectChecksumAlgorithm, ProtectionLevel, RepeatEffect, Tran
 use super::FinishedTransfer;
 use crate::exit::{ExitReason, ExitStatus};
 use crate::size;
-use crate::views::quantity::{bytes_per_s, count, grouped, rate};
+use crate::views::quantity::{bytes_per_s, count_with_noun, group_digits, rate};
 
 /// Returns the lines that follow a transfer, the most important first.
 pub fn lines(ending: &FinishedTransfer) -> Vec<String> {
@@ -21,7 +21,7 @@ pub fn lines(ending: &FinishedTransfer) -> Vec<String> {
 }
 
 fn headline(ending: &FinishedTransfer) -> String {
-    let what = if ending.dry_run { listed(ending) } else { copied(ending) };
+    let what = if ending.dry_run { dry_run_phrase(ending) } else { copied_phrase(ending) };
     match ending.end {
         ExitReason::Reached => what,
         ExitReason::Failed => format!("ended early: {what}"),
@@ -30,35 +30,45 @@ fn headline(ending: &FinishedTransfer) -> String {
     }
 }
 
-fn listed(ending: &FinishedTransfer) -> String {
-    let entries = count(ending.tally.listed, "entry", "entries");
+fn dry_run_phrase(ending: &FinishedTransfer) -> String {
+    let entries = count_with_noun(ending.tally.listed, "entry", "entries");
     let goes = match ending.tally.goes {
         0 => String::new(),
-        goes => format!("; would delete {}", count(goes, "entry", "entries")),
+        goes => format!("; would delete {}", count_with_noun(goes, "entry", "entries")),
     };
-    format!("would copy {entries}, {}{}{goes}", size::show(ending.tally.listed_bytes), to(ending))
+    format!(
+        "would copy {entries}, {}{}{goes}",
+        size::format_size(ending.tally.listed_bytes),
+        destination_phrase(ending)
+    )
 }
 
-fn copied(ending: &FinishedTransfer) -> String {
+fn copied_phrase(ending: &FinishedTransfer) -> String {
     let summary = &ending.summary;
     if summary.entries_done() == 0 {
         return match summary.entries_kept {
             0 => "nothing was copied".into(),
-            kept => format!("nothing was left to copy; {} there before", were(kept)),
+            kept => format!("nothing was left to copy; {} there before", entry_count_with_verb(kept)),
         };
     }
     let rate = rate(bytes_per_s(summary.bytes_done, ending.elapsed));
-    let (bytes, seconds) = (size::show(summary.bytes_done), ending.elapsed.as_secs_f64());
+    let (bytes, seconds) = (size::format_size(summary.bytes_done), ending.elapsed.as_secs_f64());
     let before = match (summary.entries_kept, summary.bytes_kept) {
         (0, 0) => String::new(),
-        (0, bytes) => format!("; {} were there before", size::show(bytes)),
-        (kept, bytes) => format!("; {} there before, {}", were(kept), size::show(bytes)),
+        (0, bytes) => format!("; {} were there before", size::format_size(bytes)),
+        (kept, bytes) => {
+            format!("; {} there before, {}", entry_count_with_verb(kept), size::format_size(bytes))
+        }
     };
-    format!("copied {}, {bytes} in {seconds:.1} s ({rate}){}{before}", kinds(summary), to(ending))
+    format!(
+        "copied {}, {bytes} in {seconds:.1} s ({rate}){}{before}",
+        kinds(summary),
+        destination_phrase(ending)
+    )
 }
 
 /// Returns the destination, if it is known.
-fn to(ending: &FinishedTransfer) -> String {
+fn destination_phrase(ending: &FinishedTransfer) -> String {
     let destination = ending.destination.as_ref();
     destination.map(|destination| format!(" to {}", escape(destination))).unwrap_or_default()
 }
@@ -75,21 +85,21 @@ fn nesting_line(ending: &FinishedTransfer) -> Option<String> {
 }
 
 /// Formats a count as `1 entry was` or `2 entries were`.
-fn were(number: u64) -> String {
-    format!("{} {}", count(number, "entry", "entries"), if number == 1 { "was" } else { "were" })
+fn entry_count_with_verb(number: u64) -> String {
+    format!("{} {}", count_with_noun(number, "entry", "entries"), if number == 1 { "was" } else { "were" })
 }
 
 /// Returns `3 files, 1 directory`; kinds without entries are left out, except files.
 fn kinds(summary: &TransferSummary) -> String {
-    let mut kinds = vec![count(summary.files_done, "file", "files")];
+    let mut kinds = vec![count_with_noun(summary.files_done, "file", "files")];
     if summary.directories_done > 0 {
-        kinds.push(count(summary.directories_done, "directory", "directories"));
+        kinds.push(count_with_noun(summary.directories_done, "directory", "directories"));
     }
     if summary.symlinks_done > 0 {
-        kinds.push(count(summary.symlinks_done, "link", "links"));
+        kinds.push(count_with_noun(summary.symlinks_done, "link", "links"));
     }
     if summary.specials_done > 0 {
-        kinds.push(count(summary.specials_done, "special file", "special files"));
+        kinds.push(count_with_noun(summary.specials_done, "special file", "special files"));
     }
     kinds.join(", ")
 }
@@ -98,30 +108,30 @@ fn loss_line(ending: &FinishedTransfer) -> Option<String> {
     let summary = &ending.summary;
     let mut losses = Vec::new();
     if summary.entries_failed > 0 {
-        losses.push(failed(ending));
+        losses.push(failed_phrase(ending));
     }
     if summary.entries_deleted > 0 {
-        losses.push(format!("{} deleted", count(summary.entries_deleted, "entry", "entries")));
+        losses.push(format!("{} deleted", count_with_noun(summary.entries_deleted, "entry", "entries")));
     }
     if summary.entries_skipped > 0 {
-        losses.push(format!("{} left out", count(summary.entries_skipped, "entry", "entries")));
+        losses.push(format!("{} left out", count_with_noun(summary.entries_skipped, "entry", "entries")));
     }
     if summary.objects_reread > 0 {
         losses.push(format!(
             "{} read again because the check failed",
-            count(summary.objects_reread, "object", "objects")
+            count_with_noun(summary.objects_reread, "object", "objects")
         ));
     }
     (!losses.is_empty()).then(|| format!("carrack: {}", losses.join("; ")))
 }
 
-fn failed(ending: &FinishedTransfer) -> String {
-    let failed = grouped(ending.summary.entries_failed);
+fn failed_phrase(ending: &FinishedTransfer) -> String {
+    let failed = group_digits(ending.summary.entries_failed);
     let kinds: Vec<String> =
-        ending.tally.failed_by_kind.iter().map(|(kind, n)| format!("{kind} {}", grouped(*n))).collect();
+        ending.tally.failed_by_kind.iter().map(|(kind, n)| format!("{kind} {}", group_digits(*n))).collect();
     let listed = match ending.tally.failed {
         reported if reported > FAILURES_LISTED_MAX as u64 => {
-            format!(", the first {} listed above", grouped(FAILURES_LISTED_MAX as u64))
+            format!(", the first {} listed above", group_digits(FAILURES_LISTED_MAX as u64))
         }
         _ => String::new(),
     };
@@ -154,7 +164,7 @@ fn protection_line(ending: &FinishedTransfer) -> Option<String> {
         "tls" => "with the control channel, over TLS".into(),
         "direct" => "directly between the two hosts".into(),
         "relay" => "through this host, over the control channels".into(),
-        _ => format!("over {}", count(u64::from(connection.streams), "connection", "connections")),
+        _ => format!("over {}", count_with_noun(u64::from(connection.streams), "connection", "connections")),
     };
     let seal = connection.cipher.map(|cipher| format!(", sealed with {cipher}")).unwrap_or_default();
     let check = match ending.checksum {
@@ -176,13 +186,16 @@ fn manifest_line(ending: &FinishedTransfer) -> Option<String> {
         0 => String::new(),
         n => format!(
             "; warning: b3sum --check can't find {} by {}, which no line of text can hold",
-            count(n, "file", "files"),
+            count_with_noun(n, "file", "files"),
             if n == 1 { "its name" } else { "their names" }
         ),
     };
     let is_worth_a_line = is_partial || manifest.uncheckable > 0;
     is_worth_a_line.then(|| {
-        format!("carrack: manifest of {}{partial}{unusable}", count(manifest.lines, "file", "files"))
+        format!(
+            "carrack: manifest of {}{partial}{unusable}",
+            count_with_noun(manifest.lines, "file", "files")
+        )
     })
 }
 

@@ -15,7 +15,7 @@ use carrack_options::colour::{TextColour, paint};
 use super::progress::ProgressLine;
 use super::{FinishedTransfer, TransferEventPresenter, summary, targets};
 use crate::exit::ExitStatus;
-use crate::user_error::tame;
+use crate::user_error::escape_control_characters;
 
 /// The amount of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,33 +58,33 @@ impl<W: Write + Send> StderrTextView<W> {
     }
 
     /// Writes a line. An error on stderr can't be reported and is ignored.
-    fn say(&mut self, line: &str) {
+    fn write_line(&mut self, line: &str) {
         let line = &coloured(line, self.in_colour);
         let out = &mut self.out;
         match &self.bar {
-            Some(bar) => bar.above(|| drop(writeln!(out, "{line}"))),
+            Some(bar) => bar.suspend(|| drop(writeln!(out, "{line}"))),
             None => drop(writeln!(out, "{line}")),
         }
     }
 
-    fn words(&mut self, event: &TransferEvent) -> Option<String> {
+    fn event_text(&mut self, event: &TransferEvent) -> Option<String> {
         let is_watched = self.bar.is_some() || self.volume >= TalkVolume::Verbose;
         match event {
             TransferEvent::Failed(failure) => self.failure_words(failure),
             TransferEvent::Notice(UserNotice::Warning(text)) if self.volume >= TalkVolume::Normal => {
-                Some(format!("carrack: warning: {}", tame(text)))
+                Some(format!("carrack: warning: {}", escape_control_characters(text)))
             }
             TransferEvent::Notice(UserNotice::Loss(loss)) if self.volume >= TalkVolume::Normal => {
-                Some(format!("carrack: warning: {}", tame(&loss.to_string())))
+                Some(format!("carrack: warning: {}", escape_control_characters(&loss.to_string())))
             }
             TransferEvent::Notice(UserNotice::Skipped { path, reason }) if is_watched => {
-                Some(format!("carrack: left out: {}: {}", escape(path), tame(reason)))
+                Some(format!("carrack: left out: {}: {}", escape(path), escape_control_characters(reason)))
             }
             TransferEvent::Notice(UserNotice::Text(text) | UserNotice::Decision(text)) if is_watched => {
-                Some(format!("carrack: {}", tame(text)))
+                Some(format!("carrack: {}", escape_control_characters(text)))
             }
             TransferEvent::Notice(UserNotice::Detail(text)) if self.volume >= TalkVolume::Verbose => {
-                Some(format!("carrack: {}", tame(text)))
+                Some(format!("carrack: {}", escape_control_characters(text)))
             }
             TransferEvent::Connected { streams, lanes, transport, .. }
                 if self.volume >= TalkVolume::Verbose =>
@@ -101,9 +101,11 @@ impl<W: Write + Send> StderrTextView<W> {
         }
         self.failures_listed += 1;
         match self.failures_listed {
-            n if n <= FAILURES_LISTED_MAX || self.volume >= TalkVolume::Verbose => {
-                Some(format!("carrack: failed: {}: {}", escape(&failure.path), tame(&failure.detail)))
-            }
+            n if n <= FAILURES_LISTED_MAX || self.volume >= TalkVolume::Verbose => Some(format!(
+                "carrack: failed: {}: {}",
+                escape(&failure.path),
+                escape_control_characters(&failure.detail)
+            )),
             n if n == FAILURES_LISTED_MAX + 1 => Some(
                 "carrack: further failures are counted, not listed (--verbose and --json list all)".into(),
             ),
@@ -113,31 +115,31 @@ impl<W: Write + Send> StderrTextView<W> {
 }
 
 impl<W: Write + Send> TransferEventPresenter for StderrTextView<W> {
-    fn event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
+    fn show_event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
         if let (TransferEvent::Progress(progress), Some(bar)) = (event, &mut self.bar) {
             bar.show(progress, elapsed);
         }
-        if let Some(line) = self.words(event) {
-            self.say(&line);
+        if let Some(line) = self.event_text(event) {
+            self.write_line(&line);
         }
         Ok(())
     }
 
-    fn end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
+    fn show_end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
         // Dropping the bar removes it from the terminal.
         self.bar = None;
-        if self.volume >= TalkVolume::Normal && !is_told_by_troubles(ending) {
-            summary::lines(ending).iter().for_each(|line| self.say(line));
+        if self.volume >= TalkVolume::Normal && !is_summary_redundant(ending) {
+            summary::lines(ending).iter().for_each(|line| self.write_line(line));
         }
         if self.volume >= TalkVolume::Verbose {
             for (side, targets) in &ending.tally.targets {
-                targets::lines(*side, targets).iter().for_each(|line| self.say(line));
+                targets::lines(*side, targets).iter().for_each(|line| self.write_line(line));
             }
         }
         for trouble in &ending.troubles {
-            self.say(&format!("carrack: error: {}", tame(&trouble.message)));
+            self.write_line(&format!("carrack: error: {}", escape_control_characters(&trouble.message)));
             if let Some(hint) = &trouble.hint {
-                self.say(&format!("hint: {}", tame(hint)));
+                self.write_line(&format!("hint: {}", escape_control_characters(hint)));
             }
         }
         Ok(())
@@ -163,7 +165,7 @@ fn coloured(line: &str, in_colour: bool) -> Cow<'_, str> {
 }
 
 /// Returns true if a summary would only repeat that nothing was copied.
-fn is_told_by_troubles(ending: &FinishedTransfer) -> bool {
+fn is_summary_redundant(ending: &FinishedTransfer) -> bool {
     ending.exit == ExitStatus::Nothing && !ending.troubles.is_empty() && ending.summary.entries_failed == 0
 }
 
@@ -183,8 +185,8 @@ mod tests {
     fn told(volume: TalkVolume, events: &[TransferEvent], ending: Option<&FinishedTransfer>) -> Vec<String> {
         let mut out = Vec::new();
         let mut view = StderrTextView::new(&mut out, volume, None);
-        events.iter().for_each(|event| view.event(event, Duration::ZERO).unwrap());
-        ending.iter().for_each(|ending| view.end(ending).unwrap());
+        events.iter().for_each(|event| view.show_event(event, Duration::ZERO).unwrap());
+        ending.iter().for_each(|ending| view.show_end(ending).unwrap());
         String::from_utf8(out).unwrap().lines().map(str::to_owned).collect()
     }
 

@@ -20,7 +20,7 @@ pub fn lines(side: FailureSide, targets: &[TargetReport]) -> Vec<String> {
     for target in targets.iter().take(SHOWN_MAX) {
         table.row(&[
             &escape(target.label.as_bytes()),
-            &size::show(target.bytes),
+            &size::format_size(target.bytes),
             &time(target.normal_us),
             &time(target.recent_us),
             &if target.limit == 0 { "-".to_owned() } else { target.limit.to_string() },

@@ -45,17 +45,20 @@ impl CoreOccupant<'_> {
 }
 
 /// Returns a lane's threads.
-pub fn of_lane(lane: usize, placement: &LanePlacement) -> impl Iterator<Item = CoreOccupant<'_>> {
+pub fn lane_threads(lane: usize, placement: &LanePlacement) -> impl Iterator<Item = CoreOccupant<'_>> {
     let control = [(ThreadRole::Comm, &placement.comm), (ThreadRole::Master, &placement.master)];
     let io = placement.io.iter().map(|seat| (ThreadRole::Io, seat));
     control.into_iter().chain(io).map(move |(role, seat)| CoreOccupant { lane, role, seat })
 }
 
 /// Returns for each core, by position, the threads that are bound to it.
-pub fn by_core<'a>(topology: &Topology, placement: &'a EndThreadPlacement) -> Vec<Vec<CoreOccupant<'a>>> {
+pub fn threads_by_core<'a>(
+    topology: &Topology,
+    placement: &'a EndThreadPlacement,
+) -> Vec<Vec<CoreOccupant<'a>>> {
     let mut cores = vec![Vec::new(); topology.cores.len()];
     let lanes = placement.lanes.iter().enumerate();
-    for occupant in lanes.flat_map(|(lane, placement)| of_lane(lane, placement)) {
+    for occupant in lanes.flat_map(|(lane, placement)| lane_threads(lane, placement)) {
         let cpus = &occupant.seat.cpus;
         let core = topology.cores.iter().position(|core| !cpus.is_empty() && cpus.is_subset(&core.cpus));
         if let Some(core) = core {
@@ -79,7 +82,7 @@ mod tests {
     #[test]
     fn every_thread_sits_once() {
         let report = test_reports::small();
-        let cores = by_core(&report.topology, &report.placement);
+        let cores = threads_by_core(&report.topology, &report.placement);
         let threads: usize = report.placement.lanes.iter().map(|lane| 2 + lane.io.len()).sum();
         assert_eq!(cores.iter().map(Vec::len).sum::<usize>(), threads);
         let first: Vec<_> = cores[0].iter().map(|occupant| (occupant.lane, occupant.role)).collect();

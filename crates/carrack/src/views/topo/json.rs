@@ -131,7 +131,7 @@ impl<'a> TopologyJson<'a> {
             measured: measured.as_ref().map(|measured| MeasuredJson {
                 mb_per_s: &measured.mb_per_s,
                 latency_ns: &measured.latency_ns,
-                ways: measured.ways(topology),
+                ways: measured.node_pair_speeds(topology),
             }),
             placement: PlacementJson {
                 scheme: placement.scheme.to_string(),

@@ -32,7 +32,7 @@ pub struct NodePairMemorySpeed {
 
 impl MeasuredMemorySpeeds {
     /// Measures this machine, which takes some tenths of a second for each pair of nodes.
-    pub fn here(topology: &Topology) -> Result<MeasuredMemorySpeeds, UserError> {
+    pub fn measure(topology: &Topology) -> Result<MeasuredMemorySpeeds, UserError> {
         let readers: Vec<usize> =
             (0..topology.nodes.len()).filter(|&node| topology.has_cores(node)).collect();
         let cpu_sets = readers.iter().map(|&node| {
@@ -57,16 +57,16 @@ impl MeasuredMemorySpeeds {
     }
 
     /// Returns the table of N5; kinds that the machine does not have are left out.
-    pub fn ways(&self, topology: &Topology) -> Vec<NodePairMemorySpeed> {
+    pub fn node_pair_speeds(&self, topology: &Topology) -> Vec<NodePairMemorySpeed> {
         let ways = [
-            self.way("local", |from, to| from == to),
-            self.way("same socket", |from, to| from != to && topology.same_socket(from, to)),
-            self.way("other socket", |from, to| from != to && !topology.same_socket(from, to)),
+            self.node_pair_speed("local", |from, to| from == to),
+            self.node_pair_speed("same socket", |from, to| from != to && topology.same_socket(from, to)),
+            self.node_pair_speed("other socket", |from, to| from != to && !topology.same_socket(from, to)),
         ];
         ways.into_iter().flatten().collect()
     }
 
-    fn way(
+    fn node_pair_speed(
         &self,
         name: &'static str,
         is_meant: impl Fn(usize, usize) -> bool,
@@ -99,12 +99,12 @@ mod tests {
     fn ways_are_summed_up_by_kind() {
         let topology = test_reports::small().topology;
         let mut measured = MeasuredMemorySpeeds::empty(3);
-        assert_eq!(measured.ways(&topology), []);
+        assert_eq!(measured.node_pair_speeds(&topology), []);
         measured.mb_per_s[0] = vec![3_000.0, 2_000.0, 1_000.0];
         measured.latency_ns[0] = vec![80.0, 120.0, 140.0];
         measured.mb_per_s[1] = vec![2_200.0, 3_200.0, 2_900.0];
         measured.latency_ns[1] = vec![130.0, 90.0, 100.0];
-        let ways = measured.ways(&topology);
+        let ways = measured.node_pair_speeds(&topology);
         let told: Vec<_> =
             ways.iter().map(|way| (way.name, way.pairs, way.mb_per_s, way.latency_ns)).collect();
         let other = (2_000.0 + 1_000.0 + 2_200.0) / 3.0;
@@ -121,8 +121,8 @@ mod tests {
     #[test]
     fn this_machine_is_measured() {
         let topology = Topology::this_machine();
-        match MeasuredMemorySpeeds::here(&topology) {
-            Ok(measured) => assert!(measured.ways(&topology)[0].mb_per_s > 0.0),
+        match MeasuredMemorySpeeds::measure(&topology) {
+            Ok(measured) => assert!(measured.node_pair_speeds(&topology)[0].mb_per_s > 0.0),
             // A container may have too little memory to measure.
             Err(trouble) => assert!(trouble.message.starts_with("measuring: ")),
         }

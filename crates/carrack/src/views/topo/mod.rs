@@ -15,7 +15,7 @@ use std::fs;
 
 use carrack_machine::{EndThreadPlacement, NumaMemoryCosts, Topology, TopologyOrigin};
 
-use crate::views::quantity::count;
+use crate::views::quantity::count_with_noun;
 pub use measured::MeasuredMemorySpeeds;
 
 /// A machine and a placement.
@@ -43,14 +43,14 @@ impl TopologyReport {
     }
 
     /// Returns the numbers of sockets, nodes, cores and CPUs.
-    fn size(&self) -> String {
+    fn component_counts(&self) -> String {
         let Topology { sockets, nodes, cores, .. } = &self.topology;
         let cpus = self.topology.cpus().len();
         let parts = [
-            count(sockets.len() as u64, "socket", "sockets"),
-            count(nodes.len() as u64, "NUMA node", "NUMA nodes"),
-            count(cores.len() as u64, "core", "cores"),
-            count(cpus as u64, "CPU", "CPUs"),
+            count_with_noun(sockets.len() as u64, "socket", "sockets"),
+            count_with_noun(nodes.len() as u64, "NUMA node", "NUMA nodes"),
+            count_with_noun(cores.len() as u64, "core", "cores"),
+            count_with_noun(cpus as u64, "CPU", "CPUs"),
         ];
         parts.join(", ")
     }
@@ -89,6 +89,6 @@ mod tests {
     fn a_machine_has_a_title_and_a_size() {
         let report = test_reports::small();
         assert_eq!(report.title(), "small.xml");
-        assert_eq!(report.size(), "2 sockets, 3 NUMA nodes, 4 cores, 6 CPUs");
+        assert_eq!(report.component_counts(), "2 sockets, 3 NUMA nodes, 4 cores, 6 CPUs");
     }
 }

@@ -40,13 +40,13 @@ const SMALL: SvgTextFont<'static> = SvgTextFont { size: 9.0, ..TEXT };
 
 impl TopologyReport {
     /// Returns the picture.
-    pub fn picture(&self) -> String {
+    pub fn to_svg(&self) -> String {
         let mut drawing = TopologyDrawing {
             report: self,
-            occupants: core_threads::by_core(&self.topology, &self.placement),
+            occupants: core_threads::threads_by_core(&self.topology, &self.placement),
             canvas: SvgCanvas::default(),
         };
-        drawing.all();
+        drawing.draw();
         drawing.canvas.finish(MARGIN)
     }
 }
@@ -67,20 +67,21 @@ struct NumaNodeTile {
 }
 
 impl TopologyDrawing<'_> {
-    fn all(&mut self) {
+    fn draw(&mut self) {
         let corner = CanvasPoint { x: MARGIN, y: MARGIN };
         let head = SvgTextFont { size: 17.0, is_bold: true, ..TEXT };
-        self.canvas.words(corner.moved(0.0, 14.0), head, &self.report.title());
-        let summary = format!("{}; placement {}", self.report.size(), self.report.placement.scheme);
-        self.canvas.words(corner.moved(0.0, 34.0), TEXT, &summary);
-        let mut below = self.sockets(corner.moved(0.0, 48.0));
-        below = self.devices_of_many(below);
-        below = self.legend(below.moved(0.0, LINE_HEIGHT));
-        self.reasons(below);
+        self.canvas.text(corner.moved(0.0, 14.0), head, &self.report.title());
+        let summary =
+            format!("{}; placement {}", self.report.component_counts(), self.report.placement.scheme);
+        self.canvas.text(corner.moved(0.0, 34.0), TEXT, &summary);
+        let mut below = self.draw_sockets(corner.moved(0.0, 48.0));
+        below = self.draw_shared_devices(below);
+        below = self.draw_legend(below.moved(0.0, LINE_HEIGHT));
+        self.draw_reasons(below);
     }
 
     /// Draws the sockets in a grid; returns the point below.
-    fn sockets(&mut self, at: CanvasPoint) -> CanvasPoint {
+    fn draw_sockets(&mut self, at: CanvasPoint) -> CanvasPoint {
         let sockets: Vec<Vec<NumaNodeTile>> =
             (0..self.report.topology.sockets.len()).map(|socket| self.tiles(socket)).collect();
         let sizes: Vec<(f64, f64)> = sockets.iter().map(|tiles| socket_size(tiles)).collect();
@@ -89,7 +90,7 @@ impl TopologyDrawing<'_> {
         for (position, tiles) in sockets.iter().enumerate() {
             let (row, column) = (position / columns, position % columns);
             let at = at.moved(column as f64 * (width + GAP * 2.0), row as f64 * (height + GAP * 2.0));
-            self.socket(position, tiles, CanvasArea { at, width, height });
+            self.draw_socket(position, tiles, CanvasArea { at, width, height });
         }
         at.moved(0.0, sockets.len().div_ceil(columns) as f64 * (height + GAP * 2.0))
     }
@@ -129,7 +130,7 @@ impl TopologyDrawing<'_> {
         let node = &self.report.topology.nodes[node];
         match node.memory_bytes {
             0 => format!("node {}", node.id),
-            bytes => format!("node {}, {}", node.id, size::show(bytes)),
+            bytes => format!("node {}, {}", node.id, size::format_size(bytes)),
         }
     }
 
@@ -137,10 +138,10 @@ impl TopologyDrawing<'_> {
         self.report.topology.devices.iter().filter(|device| device.nodes == [node]).collect()
     }
 
-    fn socket(&mut self, position: usize, tiles: &[NumaNodeTile], area: CanvasArea) {
-        self.canvas.area(area, panel(PANEL), "");
+    fn draw_socket(&mut self, position: usize, tiles: &[NumaNodeTile], area: CanvasArea) {
+        self.canvas.rectangle(area, panel(PANEL), "");
         let name = format!("socket {}", self.report.topology.sockets[position].id);
-        self.canvas.words(area.at.moved(GAP, 16.0), SvgTextFont { is_bold: true, ..TEXT }, &name);
+        self.canvas.text(area.at.moved(GAP, 16.0), SvgTextFont { is_bold: true, ..TEXT }, &name);
         // A node takes all the room that it has, so that nodes of all sockets are in line.
         let columns = columns_for(tiles.len());
         let rows = tiles.len().div_ceil(columns).max(1);
@@ -151,55 +152,58 @@ impl TopologyDrawing<'_> {
             let at = area
                 .at
                 .moved(GAP + column as f64 * (width + GAP), HEAD_HEIGHT + GAP + row as f64 * (height + GAP));
-            self.node(tile, CanvasArea { at, width, height });
+            self.draw_node(tile, CanvasArea { at, width, height });
         }
     }
 
-    fn node(&mut self, tile: &NumaNodeTile, area: CanvasArea) {
-        self.canvas.area(area, panel(PAPER), "");
+    fn draw_node(&mut self, tile: &NumaNodeTile, area: CanvasArea) {
+        self.canvas.rectangle(area, panel(PAPER), "");
         let text = if tile.has_memory {
             self.node_text(tile.node)
         } else {
             format!("next to node {}", self.report.topology.nodes[tile.node].id)
         };
-        self.canvas.words(area.at.moved(GAP, 15.0), TEXT, &text);
+        self.canvas.text(area.at.moved(GAP, 15.0), TEXT, &text);
         let mut at = area.at.moved(GAP, HEAD_HEIGHT + 2.0);
         if tile.has_memory {
-            self.memory(tile.node, CanvasArea { at, width: area.width - 2.0 * GAP, height: MEMORY_HEIGHT });
+            self.draw_memory(
+                tile.node,
+                CanvasArea { at, width: area.width - 2.0 * GAP, height: MEMORY_HEIGHT },
+            );
             at = at.moved(0.0, MEMORY_HEIGHT + GAP);
         }
         for (index, &core) in tile.cores.iter().enumerate() {
             let (row, column) = (index / CORES_PER_ROW, index % CORES_PER_ROW);
-            self.core(core, at.moved(column as f64 * CORE_SIDE, row as f64 * CORE_SIDE));
+            self.draw_core(core, at.moved(column as f64 * CORE_SIDE, row as f64 * CORE_SIDE));
         }
         at = at.moved(0.0, tile.cores.len().div_ceil(CORES_PER_ROW) as f64 * CORE_SIDE + 4.0);
         if tile.has_memory {
             let devices: Vec<TopologyDevice> = self.devices_of(tile.node).into_iter().cloned().collect();
             for (index, device) in devices.iter().enumerate() {
-                self.chip(device, at.moved(0.0, index as f64 * (CHIP_HEIGHT + 4.0)));
+                self.draw_device(device, at.moved(0.0, index as f64 * (CHIP_HEIGHT + 4.0)));
             }
         }
     }
 
     /// Draws the node's memory; each lane whose buffer lies there has a part.
-    fn memory(&mut self, node: usize, area: CanvasArea) {
+    fn draw_memory(&mut self, node: usize, area: CanvasArea) {
         let lanes = core_threads::lanes_on(&self.report.placement, self.report.topology.nodes[node].id);
         if lanes.is_empty() {
-            self.canvas.area(area, frame(PAPER, 1.0, PALE), "no buffer");
-            self.canvas.words(area.at.moved(5.0, 12.5), SvgTextFont { colour: PALE, ..SMALL }, "memory");
+            self.canvas.rectangle(area, frame(PAPER, 1.0, PALE), "no buffer");
+            self.canvas.text(area.at.moved(5.0, 12.5), SvgTextFont { colour: PALE, ..SMALL }, "memory");
             return;
         }
         let width = area.width / lanes.len() as f64;
         for (index, &lane) in lanes.iter().enumerate() {
             let at = area.at.moved(index as f64 * width, 0.0);
             let text = format!("buffer of lane {lane}");
-            self.canvas.area(CanvasArea { at, width, ..area }, frame(colour_of(lane), 1.0, INK), &text);
+            self.canvas.rectangle(CanvasArea { at, width, ..area }, frame(colour_of(lane), 1.0, INK), &text);
             let shown = if lanes.len() > 2 { format!("{lane}") } else { text };
-            self.canvas.words(at.moved(5.0, 12.5), SvgTextFont { colour: PAPER, ..SMALL }, &shown);
+            self.canvas.text(at.moved(5.0, 12.5), SvgTextFont { colour: PAPER, ..SMALL }, &shown);
         }
     }
 
-    fn core(&mut self, position: usize, at: CanvasPoint) {
+    fn draw_core(&mut self, position: usize, at: CanvasPoint) {
         let core = &self.report.topology.cores[position];
         let occupants = &self.occupants[position];
         let hint: Vec<String> = std::iter::once(format!("CPU {}", core.cpus))
@@ -207,14 +211,14 @@ impl TopologyDrawing<'_> {
             .collect();
         let side = CORE_SIDE - 4.0;
         let area = CanvasArea { at, width: side, height: side };
-        let (look, ink) = look_of(occupants);
-        self.canvas.area(area, look, &hint.join("; "));
+        let (look, ink) = core_style(occupants);
+        self.canvas.rectangle(area, look, &hint.join("; "));
         let middle = at.moved(side / 2.0, 0.0);
         let word = SvgTextFont { size: 11.0, is_bold: true, colour: ink, anchor: TextAnchor::Middle };
-        self.canvas.words(middle.moved(0.0, 14.0), word, &label_of(occupants));
+        self.canvas.text(middle.moved(0.0, 14.0), word, &label_of(occupants));
         let cpu = core.cpus.first().map(|cpu| cpu.to_string()).unwrap_or_default();
         let ink = if occupants.is_empty() { PALE } else { ink };
-        self.canvas.words(
+        self.canvas.text(
             middle.moved(0.0, 25.0),
             SvgTextFont { colour: ink, anchor: TextAnchor::Middle, ..SMALL },
             &cpu,
@@ -222,7 +226,7 @@ impl TopologyDrawing<'_> {
     }
 
     /// Draws a device. A NIC in use has a dark frame, a disk the colour of its lane.
-    fn chip(&mut self, device: &TopologyDevice, at: CanvasPoint) {
+    fn draw_device(&mut self, device: &TopologyDevice, at: CanvasPoint) {
         let lanes = &self.report.placement.lanes;
         let reader = lanes.iter().position(|lane| lane.disks.contains(&device.name));
         let is_nic = lanes.iter().any(|lane| lane.nic.as_ref() == Some(&device.name));
@@ -233,35 +237,39 @@ impl TopologyDrawing<'_> {
         };
         let area = CanvasArea { at, width: chip_width(device), height: CHIP_HEIGHT };
         let place = device.pci.as_deref().unwrap_or("place on the PCI bus not known");
-        self.canvas.area(area, SvgBoxStyle { stroke_width, radius: 9.0, ..frame(PAPER, 1.0, stroke) }, place);
-        self.canvas.words(at.moved(8.0, 14.0), SvgTextFont { size: 10.5, ..TEXT }, &chip_text(device));
+        self.canvas.rectangle(
+            area,
+            SvgBoxStyle { stroke_width, radius: 9.0, ..frame(PAPER, 1.0, stroke) },
+            place,
+        );
+        self.canvas.text(at.moved(8.0, 14.0), SvgTextFont { size: 10.5, ..TEXT }, &chip_text(device));
     }
 
     /// Draws devices without a node of their own; returns the point below.
-    fn devices_of_many(&mut self, at: CanvasPoint) -> CanvasPoint {
+    fn draw_shared_devices(&mut self, at: CanvasPoint) -> CanvasPoint {
         let devices: Vec<TopologyDevice> =
             self.report.topology.devices.iter().filter(|device| device.nodes.len() != 1).cloned().collect();
         if devices.is_empty() {
             return at;
         }
-        self.canvas.words(at.moved(0.0, 12.0), TEXT, "next to several nodes:");
+        self.canvas.text(at.moved(0.0, 12.0), TEXT, "next to several nodes:");
         let mut right = at.moved(160.0, -2.0);
         for device in &devices {
-            self.chip(device, right);
+            self.draw_device(device, right);
             right = right.moved(chip_width(device) + GAP, 0.0);
         }
         at.moved(0.0, CHIP_HEIGHT + GAP)
     }
 
     /// Draws the meaning of the marks, and the lanes.
-    fn legend(&mut self, mut at: CanvasPoint) -> CanvasPoint {
+    fn draw_legend(&mut self, mut at: CanvasPoint) -> CanvasPoint {
         let marks = "C: comm, M: master, number: I/O threads, below: the core's first CPU; white: free";
-        self.canvas.words(at, TEXT, marks);
+        self.canvas.text(at, TEXT, marks);
         for (lane, placement) in self.report.placement.lanes.iter().enumerate() {
             at = at.moved(0.0, LINE_HEIGHT + 3.0);
             let area = CanvasArea { at: at.moved(0.0, -11.0), width: 22.0, height: 14.0 };
-            self.canvas.area(area, frame(colour_of(lane), 1.0, INK), "");
-            self.canvas.words(at.moved(30.0, 0.0), TEXT, &self.lane_text(lane, placement));
+            self.canvas.rectangle(area, frame(colour_of(lane), 1.0, INK), "");
+            self.canvas.text(at.moved(30.0, 0.0), TEXT, &self.lane_text(lane, placement));
         }
         at.moved(0.0, LINE_HEIGHT + GAP)
     }
@@ -280,10 +288,10 @@ impl TopologyDrawing<'_> {
         format!("lane {lane}: {place}, {} I/O threads{rest}", placement.io.len())
     }
 
-    fn reasons(&mut self, at: CanvasPoint) {
+    fn draw_reasons(&mut self, at: CanvasPoint) {
         for (index, reason) in self.report.placement.reasons.iter().enumerate() {
             let font = SvgTextFont { size: 11.0, colour: "#555555", ..TEXT };
-            self.canvas.words(at.moved(0.0, index as f64 * LINE_HEIGHT), font, reason);
+            self.canvas.text(at.moved(0.0, index as f64 * LINE_HEIGHT), font, reason);
         }
     }
 }
@@ -302,7 +310,7 @@ fn colour_of(lane: usize) -> &'static str {
 
 /// Returns a core's box and the colour of its words. If lanes share the core, the first fills it, the second
 /// is its frame.
-fn look_of(occupants: &[CoreOccupant<'_>]) -> (SvgBoxStyle<'static>, &'static str) {
+fn core_style(occupants: &[CoreOccupant<'_>]) -> (SvgBoxStyle<'static>, &'static str) {
     let lanes: BTreeSet<usize> = occupants.iter().map(|who| who.lane).collect();
     let mut lanes = lanes.into_iter();
     let Some(first) = lanes.next() else { return (frame(PAPER, 1.0, PALE), PALE) };
@@ -360,7 +368,7 @@ mod tests {
 
     #[test]
     fn everything_is_in_the_picture() {
-        let picture = test_reports::small().picture();
+        let picture = test_reports::small().to_svg();
         for words in [
             ">small.xml</text>",
             ">socket 1</text>",
@@ -378,7 +386,7 @@ mod tests {
 
     #[test]
     fn nothing_bound_is_white() {
-        let picture = test_reports::free().picture();
+        let picture = test_reports::free().to_svg();
         assert!(!picture.contains(&format!("fill-opacity=\"{IO_OPACITY}\"")), "{picture}");
         assert!(picture.contains(">lane 0: not bound, 3 I/O threads</text>"), "{picture}");
     }

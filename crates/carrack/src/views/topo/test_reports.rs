@@ -1,6 +1,6 @@
 //! Reports for the tests.
 
-use carrack_machine::{NumaMemoryCosts, ThreadPlacementRequest, Topology, place};
+use carrack_machine::{NumaMemoryCosts, ThreadPlacementRequest, Topology, plan_thread_placement};
 
 use super::TopologyReport;
 
@@ -49,7 +49,7 @@ pub fn free() -> TopologyReport {
 }
 
 fn with(topology: Topology, request: &ThreadPlacementRequest) -> TopologyReport {
-    let placement = place(&topology, request);
+    let placement = plan_thread_placement(&topology, request);
     let costs = NumaMemoryCosts::from_distances(&topology);
     TopologyReport { topology, placement, costs, measured: None }
 }

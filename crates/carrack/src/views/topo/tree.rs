@@ -13,7 +13,7 @@ use carrack_model::escape;
 use super::TopologyReport;
 use super::core_threads::{self, CoreOccupant, ThreadRole};
 use crate::size;
-use crate::views::quantity::count;
+use crate::views::quantity::count_with_noun;
 use crate::views::table::TextTable;
 
 /// Most nodes of a table: a wider one fits no terminal; the JSON has all.
@@ -34,15 +34,15 @@ impl TextTreeNode {
 impl TopologyReport {
     /// Writes the report.
     pub fn write_tree(&self, out: &mut dyn Write) -> io::Result<()> {
-        writeln!(out, "{}: {}", shown(&self.title()), self.size())?;
-        write_branches(out, &self.machine(), "")?;
+        writeln!(out, "{}: {}", escaped_text(&self.title()), self.component_counts())?;
+        write_branches(out, &self.machine_tree(), "")?;
         self.write_costs(out)?;
         self.write_measured(out)?;
         self.write_lanes(out)
     }
 
-    fn machine(&self) -> Vec<TextTreeNode> {
-        let occupants = core_threads::by_core(&self.topology, &self.placement);
+    fn machine_tree(&self) -> Vec<TextTreeNode> {
+        let occupants = core_threads::threads_by_core(&self.topology, &self.placement);
         let sockets = self.topology.sockets.iter().enumerate().map(|(position, socket)| TextTreeNode {
             text: format!("socket {}", socket.id),
             twigs: self.nodes_of(position, &occupants),
@@ -71,7 +71,7 @@ impl TopologyReport {
         let node = &self.topology.nodes[position];
         let memory = match node.memory_bytes {
             0 => String::new(),
-            bytes => format!("  {}", size::show(bytes)),
+            bytes => format!("  {}", size::format_size(bytes)),
         };
         let without = if self.topology.has_cores(position) { "" } else { "  no cores" };
         let lanes = core_threads::lanes_on(&self.placement, node.id);
@@ -103,7 +103,7 @@ impl TopologyReport {
     }
 
     fn device_text(&self, device: &TopologyDevice) -> String {
-        let place = [device.pci.as_deref(), device.controller.as_deref()].map(|part| part.map(shown));
+        let place = [device.pci.as_deref(), device.controller.as_deref()].map(|part| part.map(escaped_text));
         let place = match place {
             [Some(pci), Some(controller)] => format!("  {pci} on {controller}"),
             [Some(part), None] | [None, Some(part)] => format!("  {part}"),
@@ -113,7 +113,7 @@ impl TopologyReport {
             device.nodes.iter().map(|&node| self.topology.nodes[node].id.to_string()).collect();
         let nodes =
             if nodes.len() == 1 { String::new() } else { format!("  next to nodes {}", nodes.join(",")) };
-        format!("{} {}{place}{nodes}", kind_name(device.kind), shown(&device.name))
+        format!("{} {}{place}{nodes}", kind_name(device.kind), escaped_text(&device.name))
     }
 
     fn write_costs(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -146,7 +146,7 @@ impl TopologyReport {
         let Some(measured) = &self.measured else { return Ok(()) };
         writeln!(out, "\nmeasured, one thread reading")?;
         let mut table = TextTable::headed(&["<memory", ">pairs", ">MB/s", ">latency ns"]);
-        for way in measured.ways(&self.topology) {
+        for way in measured.node_pair_speeds(&self.topology) {
             let (rate, latency) = (way.mb_per_s, way.latency_ns);
             table.row(&[&way.name, &way.pairs, &format_args!("{rate:.0}"), &format_args!("{latency:.1}")]);
         }
@@ -156,11 +156,11 @@ impl TopologyReport {
     fn write_lanes(&self, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\nplacement {}", self.placement.scheme)?;
         for reason in &self.placement.reasons {
-            writeln!(out, "  {}", shown(reason))?;
+            writeln!(out, "  {}", escaped_text(reason))?;
         }
         self.placement.lanes.iter().enumerate().try_for_each(|(lane, placement)| {
             writeln!(out, "lane {lane}  {}", self.lane_text(placement))?;
-            for (role, threads) in by_role(lane, placement) {
+            for (role, threads) in threads_by_role(lane, placement) {
                 writeln!(out, "  {:7} {}", role.name(), seats_text(&threads))?;
             }
             Ok(())
@@ -179,19 +179,19 @@ impl TopologyReport {
                 lane.memory
             ));
         }
-        parts.extend(lane.nic.as_deref().map(|nic| format!("NIC {}", shown(nic))));
+        parts.extend(lane.nic.as_deref().map(|nic| format!("NIC {}", escaped_text(nic))));
         if !lane.disks.is_empty() {
-            let disks: Vec<String> = lane.disks.iter().map(|disk| shown(disk)).collect();
+            let disks: Vec<String> = lane.disks.iter().map(|disk| escaped_text(disk)).collect();
             parts.push(format!("disks {}", disks.join(" ")));
         }
         parts.join("  ")
     }
 }
 
-fn by_role(lane: usize, placement: &LanePlacement) -> Vec<(ThreadRole, Vec<CoreOccupant<'_>>)> {
+fn threads_by_role(lane: usize, placement: &LanePlacement) -> Vec<(ThreadRole, Vec<CoreOccupant<'_>>)> {
     let roles = [ThreadRole::Comm, ThreadRole::Master, ThreadRole::Io];
     let roles = roles.map(|role| {
-        let occupants = core_threads::of_lane(lane, placement);
+        let occupants = core_threads::lane_threads(lane, placement);
         (role, occupants.filter(|occupant| occupant.role == role).collect())
     });
     roles.into()
@@ -200,7 +200,7 @@ fn by_role(lane: usize, placement: &LanePlacement) -> Vec<(ThreadRole, Vec<CoreO
 /// Returns the CPUs in the order of the threads, and the range of their costs.
 fn seats_text(threads: &[CoreOccupant<'_>]) -> String {
     if threads.iter().all(|thread| thread.seat.cpus.is_empty()) {
-        return format!("{} anywhere", count(threads.len() as u64, "thread", "threads"));
+        return format!("{} anywhere", count_with_noun(threads.len() as u64, "thread", "threads"));
     }
     let cpus: Vec<String> = threads.iter().map(|thread| thread.seat.cpus.to_string()).collect();
     let costs: Vec<f64> = threads.iter().filter_map(|thread| thread.seat.cost).collect();
@@ -216,13 +216,13 @@ fn seats_text(threads: &[CoreOccupant<'_>]) -> String {
 
 fn core_text(core: &CpuCore, occupants: &[CoreOccupant<'_>]) -> String {
     let threads: Vec<String> =
-        occupants.iter().map(|who| format!("lane {}: {}", who.lane, shown(&who.text()))).collect();
+        occupants.iter().map(|who| format!("lane {}: {}", who.lane, escaped_text(&who.text()))).collect();
     format!("core of CPU {}{}  {}", core.cpus, speed_text(core), threads.join("; "))
 }
 
 fn idle_text(cores: &[(usize, &CpuCore)]) -> String {
     let cpus: CpuSet = cores.iter().flat_map(|(_, core)| core.cpus.iter()).collect();
-    format!("{} of CPU {cpus}  free", count(cores.len() as u64, "core", "cores"))
+    format!("{} of CPU {cpus}  free", count_with_noun(cores.len() as u64, "core", "cores"))
 }
 
 fn speed_text(core: &CpuCore) -> String {
@@ -240,7 +240,7 @@ pub(super) fn kind_name(kind: MachineDeviceKind) -> &'static str {
     }
 }
 
-fn shown(text: &str) -> String {
+fn escaped_text(text: &str) -> String {
     escape(text.as_bytes())
 }
 

@@ -32,9 +32,9 @@ use std::io::{self, Write};
 use carrack_plan::tuner::{KnobCurvePoint, MeanSizeClass, PerKnob, SessionTuningResult, TunerKnob};
 use serde::Serialize;
 
-use crate::lifetime::show_moment;
+use crate::lifetime::format_moment;
 use crate::register::tuner_store::TunerWorkloadRecord;
-use crate::user_error::tame;
+use crate::user_error::escape_control_characters;
 use crate::views::json::write_lines;
 use crate::views::table::TextTable;
 
@@ -54,7 +54,7 @@ pub struct TuneReport {
 impl TuneReport {
     /// Writes the records for programs.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
-        write_lines(self.known.iter().map(whole), out)
+        write_lines(self.known.iter().map(workload_json), out)
     }
 
     /// Writes the records for people: a line for each workload, or the curves of each.
@@ -80,12 +80,12 @@ impl TuneReport {
                 &workload.source,
                 &workload.sink,
                 &size_name(workload.size),
-                &found(record),
+                &record_time(record),
                 &if record.is_settled { "yes" } else { "no" },
                 &readers,
                 &streams,
                 &writers,
-                &brings(record),
+                &throughput_text(record),
             ]);
         }
         table.write("", out)
@@ -99,11 +99,12 @@ fn write_curves(known: &TunerWorkloadRecord, out: &mut dyn Write) -> io::Result<
         MeanSizeClass::Mixed => "files of 1 MiB to 64 MiB on the average",
         MeanSizeClass::Large => "files of 64 MiB and more on the average",
     };
-    let (source, sink) = (tame(&workload.source), tame(&workload.sink));
-    writeln!(out, "{source} → {sink}, {size}, found {}", found(record))?;
+    let (source, sink) =
+        (escape_control_characters(&workload.source), escape_control_characters(&workload.sink));
+    writeln!(out, "{source} → {sink}, {size}, found {}", record_time(record))?;
     let state = if record.is_settled { "settled at" } else { "not settled, the best was" };
     let values = TunerKnob::ALL.map(|knob| format!("{} {knob}", record.values[knob])).join(", ");
-    writeln!(out, "{state} {values}: {} MB/s", brings(record))?;
+    writeln!(out, "{state} {values}: {} MB/s", throughput_text(record))?;
     let mut table = TextTable::new("<>>>><");
     TunerKnob::ALL.into_iter().for_each(|knob| add_curve(record, knob, &mut table));
     table.write("", out)
@@ -115,7 +116,7 @@ fn add_curve(record: &SessionTuningResult, knob: TunerKnob, table: &mut TextTabl
     let points = &record.curves[knob];
     for point in points {
         table.row(&[
-            &if is_present(record, knob, point) { "*" } else { "" },
+            &if is_start_value(record, knob, point) { "*" } else { "" },
             &point.value,
             &megabytes(point.bytes_per_s()),
             &deviation(point).map_or("?".to_owned(), megabytes),
@@ -123,7 +124,7 @@ fn add_curve(record: &SessionTuningResult, knob: TunerKnob, table: &mut TextTabl
             &if point.is_current { "" } else { "outdated" },
         ]);
     }
-    if !points.iter().any(|point| is_present(record, knob, point)) {
+    if !points.iter().any(|point| is_start_value(record, knob, point)) {
         table.row(&[&"*", &record.values[knob], &"?", &"?", &0, &""]);
     }
 }
@@ -138,8 +139,8 @@ fn size_name(size: MeanSizeClass) -> &'static str {
 }
 
 /// Returns the time of the record.
-fn found(record: &SessionTuningResult) -> String {
-    show_moment(i64::try_from(record.at_s).unwrap_or(i64::MAX))
+fn record_time(record: &SessionTuningResult) -> String {
+    format_moment(i64::try_from(record.at_s).unwrap_or(i64::MAX))
 }
 
 fn megabytes(bytes_per_s: f64) -> String {
@@ -148,7 +149,7 @@ fn megabytes(bytes_per_s: f64) -> String {
 
 /// Returns the throughput with the values, in MB/s. Zero means unknown: the session ended when the throughput
 /// had just changed.
-fn brings(record: &SessionTuningResult) -> String {
+fn throughput_text(record: &SessionTuningResult) -> String {
     match record.bytes_per_s {
         0 => "?".to_owned(),
         rate => megabytes(rate as f64),
@@ -161,7 +162,7 @@ fn deviation(point: &KnobCurvePoint) -> Option<f64> {
 }
 
 /// Returns true if a session would begin with this value.
-fn is_present(record: &SessionTuningResult, knob: TunerKnob, point: &KnobCurvePoint) -> bool {
+fn is_start_value(record: &SessionTuningResult, knob: TunerKnob, point: &KnobCurvePoint) -> bool {
     record.values[knob] == point.value
 }
 
@@ -191,7 +192,7 @@ struct KnobCurvePointJson {
     samples: u32,
 }
 
-fn whole(known: &TunerWorkloadRecord) -> TunerWorkloadJson<'_> {
+fn workload_json(known: &TunerWorkloadRecord) -> TunerWorkloadJson<'_> {
     let (workload, record) = (&known.workload, &known.record);
     TunerWorkloadJson {
         source: &workload.source,
@@ -203,7 +204,7 @@ fn whole(known: &TunerWorkloadRecord) -> TunerWorkloadJson<'_> {
         values: record.values,
         curves: PerKnob::from_fn(|knob| {
             let points = record.curves[knob].iter();
-            points.map(|point| point_json(point, is_present(record, knob, point))).collect()
+            points.map(|point| point_json(point, is_start_value(record, knob, point))).collect()
         }),
     }
 }
@@ -265,9 +266,9 @@ mod tests {
     #[test]
     fn nothing_measured_is_not_zero() {
         let mut record = found(MeanSizeClass::Large).record;
-        assert_eq!(brings(&record), "190.2");
+        assert_eq!(throughput_text(&record), "190.2");
         record.bytes_per_s = 0;
-        assert_eq!(brings(&record), "?");
+        assert_eq!(throughput_text(&record), "?");
     }
 
     #[test]

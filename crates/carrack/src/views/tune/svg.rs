@@ -4,7 +4,7 @@
 
 use carrack_plan::tuner::{KnobCurvePoint, TunerKnob};
 
-use super::{TuneReport, brings, deviation, found, is_present, megabytes, size_name};
+use super::{TuneReport, deviation, is_start_value, megabytes, record_time, size_name, throughput_text};
 use crate::register::tuner_store::TunerWorkloadRecord;
 use crate::views::canvas::{
     BLUE, CanvasArea, CanvasPoint, GRID, MIDDLE, ORANGE, SvgBoxStyle, SvgCanvas, SvgTextFont, TEXT, TITLE,
@@ -39,12 +39,12 @@ const PRESENT: &str = ORANGE;
 
 impl TuneReport {
     /// Returns the picture.
-    pub fn picture(&self) -> String {
+    pub fn to_svg(&self) -> String {
         let mut canvas = SvgCanvas::default();
         for (number, known) in self.known.iter().enumerate() {
             draw_row(&mut canvas, known, MARGIN + number as f64 * ROW);
         }
-        legend(&mut canvas, MARGIN + self.known.len() as f64 * ROW);
+        draw_legend(&mut canvas, MARGIN + self.known.len() as f64 * ROW);
         canvas.finish(MARGIN)
     }
 }
@@ -56,22 +56,22 @@ fn draw_row(canvas: &mut SvgCanvas, known: &TunerWorkloadRecord, top: f64) {
         workload.source,
         workload.sink,
         size_name(workload.size),
-        brings(record),
-        found(record)
+        throughput_text(record),
+        record_time(record)
     );
-    canvas.words(CanvasPoint { x: MARGIN, y: top + 14.0 }, TITLE, &title);
-    let most = most(known);
+    canvas.text(CanvasPoint { x: MARGIN, y: top + 14.0 }, TITLE, &title);
+    let most = highest_rate(known);
     for (number, knob) in TunerKnob::ALL.into_iter().enumerate() {
         let x = MARGIN + LABELS + number as f64 * (WIDTH + GAP);
         let mut panel = KnobCurvePanel::new(canvas, known, knob, CanvasPoint { x, y: top + HEAD }, most);
-        panel.grid(number == 0);
-        panel.curve();
-        panel.numbers();
+        panel.draw_grid(number == 0);
+        panel.draw_curve();
+        panel.draw_values();
     }
 }
 
 /// Returns the rate at the upper edge: the highest point, plus the deviation of its samples.
-fn most(known: &TunerWorkloadRecord) -> f64 {
+fn highest_rate(known: &TunerWorkloadRecord) -> f64 {
     let points = TunerKnob::ALL.into_iter().flat_map(|knob| &known.record.curves[knob]);
     let upper = points.map(|point| point.bytes_per_s() + deviation(point).unwrap_or(0.0));
     let most = upper.fold(0.0, f64::max);
@@ -123,65 +123,65 @@ impl<'a> KnobCurvePanel<'a> {
         self.at.y + (1.0 - (rate / self.most).clamp(0.0, 1.0)) * HEIGHT
     }
 
-    fn grid(&mut self, with_rates: bool) {
+    fn draw_grid(&mut self, with_rates: bool) {
         let value = self.known.record.values[self.knob];
         let title = format!("{}: {value}", self.knob);
-        self.canvas.words(self.at.moved(0.0, -10.0), SvgTextFont { is_bold: true, ..TEXT }, &title);
+        self.canvas.text(self.at.moved(0.0, -10.0), SvgTextFont { is_bold: true, ..TEXT }, &title);
         for level in 0..=LEVELS {
             let rate = self.most * f64::from(level) / f64::from(LEVELS);
             let left = CanvasPoint { x: self.at.x, y: self.y(rate) };
             self.canvas.line(&[left, left.moved(WIDTH, 0.0)], GRID, 1.0);
             if with_rates {
                 let place = CanvasPoint { x: MARGIN, y: left.y + 4.0 };
-                self.canvas.words(place, TEXT, &format!("{} MB/s", megabytes(rate)));
+                self.canvas.text(place, TEXT, &format!("{} MB/s", megabytes(rate)));
             }
         }
     }
 
-    fn place(&self, point: &KnobCurvePoint) -> CanvasPoint {
+    fn point_at(&self, point: &KnobCurvePoint) -> CanvasPoint {
         CanvasPoint { x: self.x(point.value), y: self.y(point.bytes_per_s()) }
     }
 
     /// Draws a line through the current points; outdated ones are dots without it.
-    fn curve(&mut self) {
+    fn draw_curve(&mut self) {
         let current = self.points().iter().filter(|point| point.is_current);
-        let line: Vec<CanvasPoint> = current.map(|point| self.place(point)).collect();
+        let line: Vec<CanvasPoint> = current.map(|point| self.point_at(point)).collect();
         self.canvas.line(&line, MEASURED, 1.6);
         for point in self.points() {
-            let is_present = is_present(&self.known.record, self.knob, point);
+            let is_present = is_start_value(&self.known.record, self.knob, point);
             let (colour, radius) = match (is_present, point.is_current) {
                 (true, _) => (PRESENT, 6.0),
                 (false, true) => (MEASURED, 4.0),
                 (false, false) => (GRID, 4.0),
             };
-            let at = self.place(point);
+            let at = self.point_at(point);
             if let Some(deviation) = deviation(point) {
                 let ends = [point.bytes_per_s() - deviation, point.bytes_per_s() + deviation];
                 let ends = ends.map(|rate| CanvasPoint { x: at.x, y: self.y(rate) });
                 self.canvas.line(&ends, colour, 1.0);
             }
-            dot(self.canvas, at, radius, colour, &hint(self.knob, point));
+            draw_dot(self.canvas, at, radius, colour, &hint(self.knob, point));
         }
     }
 
     /// Writes the values below the panel; of values that are too near to each other, the present or the
     /// least.
-    fn numbers(&mut self) {
+    fn draw_values(&mut self) {
         let present = self.known.record.values[self.knob];
         let mut taken = vec![self.x(present)];
-        self.number(present, SvgTextFont { is_bold: true, colour: PRESENT, ..MIDDLE });
+        self.draw_value(present, SvgTextFont { is_bold: true, colour: PRESENT, ..MIDDLE });
         for point in self.points() {
             let x = self.x(point.value);
             if taken.iter().all(|other| (x - other).abs() >= NUMBER_WIDTH) {
                 taken.push(x);
-                self.number(point.value, MIDDLE);
+                self.draw_value(point.value, MIDDLE);
             }
         }
     }
 
-    fn number(&mut self, value: u32, font: SvgTextFont<'_>) {
+    fn draw_value(&mut self, value: u32, font: SvgTextFont<'_>) {
         let at = CanvasPoint { x: self.x(value), y: self.at.y + HEIGHT + 16.0 };
-        self.canvas.words(at, font, &value.to_string());
+        self.canvas.text(at, font, &value.to_string());
     }
 }
 
@@ -196,22 +196,22 @@ fn hint(knob: TunerKnob, point: &KnobCurvePoint) -> String {
     format!("{} {knob}: {rate}{deviation} MB/s, samples: {}{note}", point.value, point.samples)
 }
 
-fn dot(canvas: &mut SvgCanvas, at: CanvasPoint, radius: f64, colour: &str, hint: &str) {
+fn draw_dot(canvas: &mut SvgCanvas, at: CanvasPoint, radius: f64, colour: &str, hint: &str) {
     let area = CanvasArea { at: at.moved(-radius, -radius), width: 2.0 * radius, height: 2.0 * radius };
-    canvas.area(area, SvgBoxStyle::filled(colour, 1.0, radius), hint);
+    canvas.rectangle(area, SvgBoxStyle::filled(colour, 1.0, radius), hint);
 }
 
-fn legend(canvas: &mut SvgCanvas, top: f64) {
+fn draw_legend(canvas: &mut SvgCanvas, top: f64) {
     let left = CanvasPoint { x: MARGIN + LABELS, y: top };
     for (x, radius, colour, words) in [
         (0.0, 6.0, PRESENT, "the present value"),
         (160.0, 4.0, MEASURED, "others"),
         (250.0, 4.0, GRID, "outdated: something else has changed since"),
     ] {
-        dot(canvas, left.moved(x, -4.0), radius, colour, "");
-        canvas.words(left.moved(x + 12.0, 0.0), TEXT, words);
+        draw_dot(canvas, left.moved(x, -4.0), radius, colour, "");
+        canvas.text(left.moved(x + 12.0, 0.0), TEXT, words);
     }
-    canvas.words(left.moved(570.0, 0.0), TEXT, "bars: the samples' standard deviation");
+    canvas.text(left.moved(570.0, 0.0), TEXT, "bars: the samples' standard deviation");
 }
 
 #[cfg(test)]
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     fn picture(known: Vec<TunerWorkloadRecord>) -> String {
-        TuneReport { known, with_curves: true }.picture()
+        TuneReport { known, with_curves: true }.to_svg()
     }
 
     #[test]

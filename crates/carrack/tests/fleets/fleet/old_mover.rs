@@ -8,7 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
 use carrack_cluster::bus::{BusOptions, NatsBus};
-use carrack_cluster::mover_requests::{MoverReply, MoverRequest, PathReply, serve_asks};
+use carrack_cluster::mover_requests::{MoverReply, MoverRequest, PathReply, serve_requests};
 use carrack_cluster::registry::MoverRegistration;
 use carrack_register::transfer_records::MoverRecord;
 use futures_util::FutureExt;
@@ -42,7 +42,8 @@ impl OldMover {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let bus = NatsBus::connect(&options).await.unwrap();
-                let _answers = serve_asks(&bus, &record.id, |ask| ready(answer(&ask)).boxed()).await.unwrap();
+                let _answers =
+                    serve_requests(&bus, &record.id, |ask| ready(answer(&ask)).boxed()).await.unwrap();
                 let _registered = MoverRegistration::start(&bus, record).await.unwrap();
                 tell.send(()).unwrap();
                 let _ = tokio::task::spawn_blocking(move || ended.recv()).await;

@@ -327,8 +327,8 @@ pub fn finish() -> ControlMessage {
 pub fn table(directory: &str, files: &[(&[u8], u64)]) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = EntryTableEncoder::new(&mut table);
-    writer.section(&RelPath::new(directory.as_bytes()).expect("a path"), None);
-    files.iter().for_each(|(name, size)| writer.regular(name, *size, &METADATA, 0, None));
+    writer.begin_section(&RelPath::new(directory.as_bytes()).expect("a path"), None);
+    files.iter().for_each(|(name, size)| writer.add_regular(name, *size, &METADATA, 0, None));
     table
 }
 
@@ -346,8 +346,8 @@ pub fn table_in(directory: &[u8], files: &[(&[u8], u64)]) -> Vec<u8> {
 pub fn link_table(name: &str, target: &[u8]) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = EntryTableEncoder::new(&mut table);
-    writer.section(&RelPath::new(b"").expect("a path"), None);
-    writer.symlink(name.as_bytes(), target, &METADATA, 0);
+    writer.begin_section(&RelPath::new(b"").expect("a path"), None);
+    writer.add_symlink(name.as_bytes(), target, &METADATA, 0);
     table
 }
 

@@ -100,8 +100,8 @@ pub const ATTACKS: &[Attack] = &[
     ("a link and a file through it in one bundle", "finished, 2 failed", |arena| {
         let mut way = link_table("way2", b"../../outside");
         let mut writer = EntryTableEncoder::new(&mut way);
-        writer.section(&RelPath::new(b"way2").expect("a path"), Some(&METADATA));
-        writer.regular(b"new", 3, &METADATA, 0, None);
+        writer.begin_section(&RelPath::new(b"way2").expect("a path"), Some(&METADATA));
+        writer.add_regular(b"new", 3, &METADATA, 0, None);
         answered(arena, &[bundle(1, b"abc", &way)])
     }),
     ("a link of an earlier session, then a file through it", "finished, 1 failed", |arena| {
