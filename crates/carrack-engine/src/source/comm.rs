@@ -147,6 +147,10 @@ impl<'a> SourceComm<'a> {
     /// Ends the lane after the sink has confirmed its end.
     fn end(&mut self) {
         assert!(!self.is_over, "a lane ends once");
+        debug_assert!(
+            self.lane.send_queue.has_all_credits(),
+            "no credit is lost: each object was answered once"
+        );
         self.is_over = true;
         self.lane.source.counts.lane_over();
         assert!(self.lane.source.counts.lanes_over() <= self.lanes.len(), "each lane ends once");
@@ -328,7 +332,7 @@ impl<'a> SourceComm<'a> {
     /// Sends objects that waited for credits, if no I/O thread waits to do so.
     fn pump(&mut self, credits: u64) -> Result<(), SessionError> {
         let send_queue = &self.lane.send_queue;
-        send_queue.credit(credits);
+        send_queue.add_credits(credits)?;
         self.lane.spills.iter().for_each(|spill| spill.allow_read_back(credits as usize));
         if send_queue.seals {
             return Ok(());

@@ -11,6 +11,8 @@ use carrack_machine::{FifoConditionLock, FifoMonitorClosed, Slot};
 use carrack_transport::{ObjectPayload, OutgoingObject, TcpPathState, TcpStateReader, TransportSendEndpoint};
 use carrack_wire::FrameHeader;
 
+use crate::SessionError;
+
 /// An endpoint with its index in the session.
 pub(super) struct NumberedEndpoint {
     number: usize,
@@ -52,6 +54,8 @@ struct SendQueueState {
     used: usize,
     /// Free slots that the sink has promised.
     credits: u64,
+    /// The number of slots: one credit each.
+    credits_at_start: u64,
     /// Bytes that have left.
     left_bytes: u64,
     /// True if no object follows.
@@ -71,7 +75,7 @@ impl SendQueue {
         let seals = endpoints.iter().any(|endpoint| endpoint.seals());
         let gauges = endpoints.iter().filter_map(|endpoint| endpoint.tcp_state_reader()).collect();
         assert!(ready_max > 0, "an object may be ready before readers wait");
-        let credits = credits.into();
+        let credits = u64::from(credits);
         let numbered = endpoints.into_iter().enumerate();
         let idle = numbered.map(|(number, endpoint)| NumberedEndpoint { number, endpoint }).collect();
         let (first, ready) = Default::default();
@@ -82,6 +86,7 @@ impl SendQueue {
             idle,
             used,
             credits,
+            credits_at_start: credits,
             left_bytes: 0,
             is_finished: false,
         };
@@ -226,12 +231,24 @@ impl SendQueue {
         });
     }
 
-    /// Adds credits and wakes threads that wait for them.
-    pub(super) fn credit(&self, count: u64) {
-        self.state.change_and_wake_many(count as usize, |state| state.credits += count);
+    /// Adds credits and wakes threads that wait for them. There are never more than the sink has slots.
+    pub(super) fn add_credits(&self, count: u64) -> Result<(), SessionError> {
+        let has_slots = self.state.change_and_wake_many(count as usize, |state| {
+            state.credits += count;
+            state.credits <= state.credits_at_start
+        });
+        if !has_slots {
+            return Err(SessionError::Protocol("an answer to an object that has not left".into()));
+        }
         if self.seals {
             self.leftovers.change_and_wake_one(|is_there| *is_there = true);
         }
+        Ok(())
+    }
+
+    /// Returns true if every credit has come back: no object is on its way.
+    pub(super) fn has_all_credits(&self) -> bool {
+        self.state.with(|state| state.credits == state.credits_at_start)
     }
 
     /// Returns an object to drive, if no I/O thread waits for one.
