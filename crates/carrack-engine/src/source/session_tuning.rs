@@ -90,7 +90,8 @@ impl<'a> SessionTuningDriver<'a> {
         if let Some(round_trip) = self.round_trip {
             tuner.set_round_trip(round_trip);
         }
-        let decision = tuner.observe(&sample);
+        // The user has fixed all values: there is nothing to report.
+        let decision = tuner.observe(&sample).filter(|_| tuner.has_choice());
         let values = PerKnob::from_fn(|knob| tuner.value(knob));
         self.tuner = Some(tuner);
         if let Some(decision) = decision {

@@ -127,6 +127,12 @@ impl SessionTuner {
         }
     }
 
+    /// Returns true if some knob has more than one value.
+    pub fn has_choice(&self) -> bool {
+        let ranges = &self.setup.ranges;
+        ![ranges.readers, ranges.streams, ranges.writers].iter().all(|range| range.is_fixed())
+    }
+
     /// Returns the value that a knob should have now.
     pub fn value(&self, knob: TunerKnob) -> u32 {
         self.present[knob]
