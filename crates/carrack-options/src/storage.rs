@@ -191,6 +191,14 @@ fn parse_rate(text: &str) -> Result<u64, String> {
     size::parse(number).map_err(|_| "a rate is bytes a second, such as 500MB, 1GiB or 1GiB/s".into())
 }
 
+/// Parses the size of a stripe. A unit of one letter is a power of 1,024, as for `lfs setstripe -S 4M`.
+fn parse_stripe_size(text: &str) -> Option<u64> {
+    match text.strip_suffix(['k', 'K', 'm', 'M', 'g', 'G', 't', 'T']) {
+        Some(number) => size::parse(&format!("{number}{}iB", &text[number.len()..])).ok(),
+        None => size::parse(text).ok(),
+    }
+}
+
 fn parse_stripe(text: &str) -> Result<StripeChoice, String> {
     match text {
         "default" => return Ok(StripeChoice::Default),
@@ -208,10 +216,10 @@ fn parse_stripe(text: &str) -> Result<StripeChoice, String> {
     };
     let stripe_bytes = match parts.next() {
         None | Some("") => 0,
-        Some(size) => size::parse(size).map_err(|_| problem)?,
+        Some(size) => parse_stripe_size(size).ok_or(problem)?,
     };
     if !stripe_bytes.is_multiple_of(64 << 10) {
-        return Err("stripes are multiples of 64KiB".into());
+        return Err("stripes are multiples of 64KiB, such as 1MiB".into());
     }
     let pool = parts.next().unwrap_or_default().to_owned();
     Ok(StripeChoice::Fixed { count, stripe_bytes, pool })
@@ -235,6 +243,8 @@ mod tests {
             ("all:1MiB", fixed(u32::MAX, 1 << 20, "")),
             ("4::flash", fixed(4, 0, "flash")),
             ("4:64KiB:flash", fixed(4, 64 << 10, "flash")),
+            ("4:1M", fixed(4, 1 << 20, "")),
+            ("4:64k", fixed(4, 64 << 10, "")),
         ] {
             assert_eq!(parse_stripe(text), Ok(stripe), "{text}");
         }
