@@ -29,6 +29,19 @@ use crate::{FileIdentity, MetadataLossCounter};
 /// The longest list of names (`XATTR_LIST_MAX`), and the longest value (`XATTR_SIZE_MAX`).
 const XATTR_BYTES_MAX: usize = 64 << 10;
 
+/// Where Lustre keeps layouts, identities and states of files. A copy has its own; a directory that is given
+/// another one's `trusted.lov` would stripe its files as the old place does.
+const LUSTRE_INTERNAL: [&[u8]; 8] = [
+    b"trusted.lov",
+    b"trusted.lma",
+    b"trusted.lmv",
+    b"trusted.link",
+    b"trusted.fid",
+    b"trusted.som",
+    b"trusted.hsm",
+    b"trusted.dmv",
+];
+
 /// Bound of one entry's extras: with the longest path they fit into a message that announces a file.
 const EXTRAS_BYTES_MAX: usize = 160 << 10;
 
@@ -281,8 +294,11 @@ impl ExtraMetadataReader {
     }
 
     /// Other users than root see more attributes than they may set. The rest of `system` belongs to the file
-    /// system.
+    /// system, and so does [`LUSTRE_INTERNAL`].
     fn is_wanted(&self, name: &[u8]) -> bool {
+        if LUSTRE_INTERNAL.contains(&name) {
+            return false;
+        }
         let kept = self.fidelity.kept;
         let is_acl = name.starts_with(b"system.posix_acl_");
         let is_plain = name.starts_with(b"user.");

@@ -216,6 +216,24 @@ fn nothing_beyond_is_kept_unless_asked_for() {
 }
 
 #[test]
+fn lustres_own_attributes_are_not_of_the_copy() {
+    let Some(ground) = is_root().then(Ground::tmpfs).flatten() else { return };
+    let (tree, to) = (ground.path("tree"), ground.path("to"));
+    fs::create_dir_all(tree.join("d")).unwrap();
+    fs::write(tree.join("d/f"), "x").unwrap();
+    for path in [tree.join("d"), tree.join("d/f")] {
+        for name in ["trusted.lov", "trusted.lma", "trusted.kept"] {
+            lsetxattr(&path, name, b"v", XattrFlags::empty()).unwrap();
+        }
+    }
+    copy(&["-a"], &tree, &to);
+    for path in [to.join("d"), to.join("d/f")] {
+        let has = |name| rustix::fs::lgetxattr(&path, name, &mut [0; 9][..]).is_ok();
+        assert_eq!([has("trusted.lov"), has("trusted.lma"), has("trusted.kept")], [false, false, true]);
+    }
+}
+
+#[test]
 fn each_can_be_left_out_and_owners_can_be_given() {
     let Some(ground) = is_root().then(Ground::tmpfs).flatten() else { return };
     let tree = ground.path("tree");
