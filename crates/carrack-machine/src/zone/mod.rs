@@ -5,13 +5,14 @@
 //! the hierarchy, whose CPUs no other group has. It needs root, the top of the hierarchy (no container), and
 //! a CPU outside of the zone. Dropping it moves the process back to its group and removes the zone's group. A
 //! killed process leaves its group behind; the group's name identifies its process ([`stale_zones`]), and the
-//! next hard zone, `carrack doctor` or [`repair_zones`] removes it. In a zone the limits of the process's
-//! former group (memory, I/O) don't apply. A placement inside a zone must be planned on the zone's CPUs only.
+//! next hard zone, `carrack doctor` or [`remove_stale_zones`] removes it. In a zone the limits of the
+//! process's former group (memory, I/O) don't apply. A placement inside a zone must be planned on the zone's
+//! CPUs only.
 //!
 //! On a machine with cgroup v2, four CPUs or more, and root (such as a QEMU guest):
 //!
 //! ```no_run
-//! use carrack_machine::{CgroupTree, ProtectedCoresGuard, CoreIsolationMode, repair_zones};
+//! use carrack_machine::{CgroupTree, ProtectedCoresGuard, CoreIsolationMode, remove_stale_zones};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let zone = ProtectedCoresGuard::open(CoreIsolationMode::Hard, &"2-3".parse()?, &"0".parse()?)?;
@@ -23,7 +24,7 @@
 //! //   grep Cpus_allowed_list /proc/P/status /proc/1/status              2-3, 0-1
 //! zone.close()?; // or drop it; or `kill -9 P`, and then, at the next start:
 //! if let Some(tree) = CgroupTree::of_this_machine() {
-//!     for gone in repair_zones(&tree)? {
+//!     for gone in remove_stale_zones(&tree)? {
 //!         println!("{gone}");
 //!     }
 //! }
