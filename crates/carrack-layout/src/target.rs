@@ -37,7 +37,7 @@ const NETWORK_MAGICS: [u32; 12] = [
     0x517B,
     0xFF53_4D42,
     0xFE53_4D42,
-    0x0BD0_0BD0,
+    LUSTRE_MAGIC,
     0x00C3_6400,
     0x6573_5546,
     0x0102_1997,
@@ -111,6 +111,9 @@ impl StorageTarget {
 
 /// The magic number of a file system that does not report one.
 pub const UNKNOWN_MAGIC: u32 = 0;
+
+/// The magic number of Lustre (`LL_SUPER_MAGIC`).
+pub const LUSTRE_MAGIC: u32 = 0x0BD0_0BD0;
 
 /// The magic number of the file system of an open file (`f_type`, statfs(2)); [`UNKNOWN_MAGIC`] if a sandbox
 /// refuses the call.

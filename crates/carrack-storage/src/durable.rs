@@ -18,7 +18,7 @@ use rustix::fs::{
 use rustix::io::{Errno, pread};
 
 use crate::{RootDirectory, SinkError};
-use carrack_layout::{TargetAttachmentKind, UNKNOWN_MAGIC, magic_of};
+use carrack_layout::{LUSTRE_MAGIC, TargetAttachmentKind, UNKNOWN_MAGIC, magic_of};
 
 /// Magic number of FUSE (include/uapi/linux/magic.h), where `syncfs(2)` does not reach the serving process.
 const FUSE_MAGIC: u32 = 0x6573_5546;
@@ -46,8 +46,10 @@ impl FsyncMethod {
     pub fn of(file: BorrowedFd<'_>) -> Result<FsyncMethod, SinkError> {
         let magic =
             magic_of(file).map_err(|errno| SinkError::of_call("looking at the file system", errno))?;
+        // Lustre's client has no operation for syncfs(2): the pages go to the servers, which need not commit
+        // them. The call also reports the error of an eviction to a later session.
         Ok(match (magic, TargetAttachmentKind::of_magic(magic)) {
-            (FUSE_MAGIC | UNKNOWN_MAGIC, _) => FsyncMethod::OneByOne,
+            (FUSE_MAGIC | LUSTRE_MAGIC | UNKNOWN_MAGIC, _) => FsyncMethod::OneByOne,
             (_, TargetAttachmentKind::Memory) => FsyncMethod::Never,
             _ => FsyncMethod::Together,
         })
