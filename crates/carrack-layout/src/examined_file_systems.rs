@@ -25,10 +25,9 @@ use super::mount_table::{MountRecord, mount_of, mounts_beneath};
 use super::provider::LayoutProvider;
 use super::target_registry::{FileSystemTargets, TargetKey, TargetRegistry};
 use super::{FileSystemKind, MountedFileSystem};
-use crate::target::{TargetLabelAndName, magic_of};
+use crate::target::{LUSTRE_MAGIC, TargetLabelAndName, magic_of};
 use crate::{StorageTarget, TargetAttachmentKind};
 
-const LUSTRE_MAGIC: u32 = 0x0BD0_0BD0;
 const CEPH_MAGIC: u32 = 0x00C3_6400;
 const BEEGFS_MAGIC: u32 = 0x1983_0326;
 const GPFS_MAGIC: u32 = 0x4750_4653;
@@ -232,11 +231,7 @@ fn own_scope(medium: TargetAttachmentKind, is_on_disks: bool, mount: Option<&Mou
 fn shared_scope(kind: FileSystemKind, fd: BorrowedFd<'_>, mount: Option<&MountRecord>) -> Option<Arc<str>> {
     let source = label_of(&mount?.source);
     let name = match kind {
-        // "10.0.0.1@tcp:10.0.0.2@tcp:/lfs01/home": the list of servers may differ.
-        FileSystemKind::Lustre => {
-            let path = source.rsplit_once(":/").map_or(&*source, |(_, path)| path);
-            path.split('/').find(|name| !name.is_empty())?.to_owned()
-        }
+        FileSystemKind::Lustre => lustre_name(&source)?,
         FileSystemKind::CephFs => ceph::cluster_id(fd).unwrap_or_else(|| "cephfs".into()),
         // The name of a brick contains its host.
         FileSystemKind::Gluster => "glusterfs".into(),
@@ -245,6 +240,13 @@ fn shared_scope(kind: FileSystemKind, fd: BorrowedFd<'_>, mount: Option<&MountRe
         FileSystemKind::Set | FileSystemKind::Plain => return None,
     };
     Some(name.into())
+}
+
+/// The name of a Lustre file system, from the source of its mount: `10.0.0.1@tcp:10.0.0.2@tcp:/lfs01/home`.
+/// The list of servers may differ from client to client.
+fn lustre_name(source: &str) -> Option<String> {
+    let path = source.rsplit_once(":/").map_or(source, |(_, path)| path);
+    path.split('/').find(|name| !name.is_empty()).map(str::to_owned)
 }
 
 fn host_name() -> String {
@@ -269,7 +271,10 @@ fn choose_provider(
 ) -> (FileSystemKind, Option<Box<dyn LayoutProvider>>) {
     let (kind, provider): (_, Box<dyn LayoutProvider>) = match (magic, mount.map_or("", |mount| &mount.kind))
     {
-        (LUSTRE_MAGIC, _) => (FileSystemKind::Lustre, Box::new(LustreProvider)),
+        (LUSTRE_MAGIC, _) => {
+            let name = mount.and_then(|mount| lustre_name(&label_of(&mount.source)));
+            (FileSystemKind::Lustre, Box::new(LustreProvider::new(name.as_deref())))
+        }
         (CEPH_MAGIC, _) => (FileSystemKind::CephFs, Box::new(CephFsProvider::new(true, mount))),
         (BEEGFS_MAGIC, _) => (FileSystemKind::BeeGfs, Box::new(BeeGfsProvider)),
         (GPFS_MAGIC, _) => (FileSystemKind::Gpfs, Box::new(GpfsProvider::default())),
@@ -278,7 +283,7 @@ fn choose_provider(
         }
         (FUSE_MAGIC, "fuse.glusterfs") => (FileSystemKind::Gluster, Box::new(GlusterProvider)),
         (FUSE_MAGIC, _) if LustreProvider::answers(&LayoutQueryFile::Held(fd)) => {
-            (FileSystemKind::Lustre, Box::new(LustreProvider))
+            (FileSystemKind::Lustre, Box::new(LustreProvider::new(None)))
         }
         _ => return (FileSystemKind::Plain, None),
     };

@@ -98,6 +98,13 @@ pub(super) struct StripeRequest<'a> {
     pub(super) is_auto: bool,
 }
 
+impl<'a> StripeRequest<'a> {
+    /// The pools that it names.
+    pub(super) fn pools(&self) -> impl Iterator<Item = &'a str> {
+        self.pool.into_iter().chain(self.components.iter().filter_map(|component| component.pool.as_deref()))
+    }
+}
+
 impl RequestedLayout {
     /// The request; none if only the default is requested.
     pub(super) fn request(&self) -> Option<StripeRequest<'_>> {

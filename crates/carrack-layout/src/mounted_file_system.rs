@@ -57,6 +57,9 @@ pub struct FileLayout {
     pub geometry: Option<StripeGeometry>,
     /// Set if the data is in an archive, from where a read would restore it (Lustre's HSM).
     pub is_released: bool,
+    /// Set if the data is in another storage system, of which this one has only a reference (Lustre's foreign
+    /// layouts).
+    pub is_foreign: bool,
     /// The reason why the layout, or a part of it, is unknown, as a message without the file's name.
     pub problem: Option<String>,
 }
@@ -111,8 +114,9 @@ impl MountedFileSystem {
         self.provider.is_some()
     }
 
-    /// Returns true if files may have been released to an archive, so that reading would restore them.
-    pub fn may_have_released_files(&self) -> bool {
+    /// Returns true if the data of files may be elsewhere: in an archive, from where a read would restore it,
+    /// or in another storage system.
+    pub fn may_have_absent_data(&self) -> bool {
         self.kind == FileSystemKind::Lustre
     }
 
@@ -140,6 +144,7 @@ impl MountedFileSystem {
                 layout: found.layout.unwrap_or_else(|| self.whole.clone()),
                 geometry: found.geometry,
                 is_released: found.is_released,
+                is_foreign: found.is_foreign,
                 problem: found.problem,
             },
             Err(MissingLayoutReason::Default) => self.single_target_layout(None),
@@ -148,7 +153,13 @@ impl MountedFileSystem {
     }
 
     fn single_target_layout(&self, problem: Option<String>) -> FileLayout {
-        FileLayout { layout: self.whole.clone(), geometry: None, is_released: false, problem }
+        FileLayout {
+            layout: self.whole.clone(),
+            geometry: None,
+            is_released: false,
+            is_foreign: false,
+            problem,
+        }
     }
 
     /// Creates the file `name` in `directory` for writing, with the requested striping set before the first

@@ -38,6 +38,7 @@ pub(super) struct FoundLayout {
     pub(super) layout: Option<Arc<dyn Layout>>,
     pub(super) geometry: Option<StripeGeometry>,
     pub(super) is_released: bool,
+    pub(super) is_foreign: bool,
     /// The reason why a part of the layout is unknown.
     pub(super) problem: Option<String>,
 }
@@ -60,7 +61,7 @@ impl MissingLayoutReason {
 impl FoundLayout {
     pub(super) fn new(layout: Option<impl Layout + 'static>, geometry: StripeGeometry) -> FoundLayout {
         let layout = layout.map(|layout| Arc::new(layout) as Arc<dyn Layout>);
-        FoundLayout { layout, geometry: Some(geometry), is_released: false, problem: None }
+        FoundLayout { layout, geometry: Some(geometry), is_released: false, is_foreign: false, problem: None }
     }
 }
 

@@ -173,6 +173,16 @@ impl Bundler {
         }
     }
 
+    /// Bytes of the files in the unfinished bundle.
+    pub fn held_bytes(&self) -> u64 {
+        self.bundle.content_bytes
+    }
+
+    /// Entries of the unfinished bundle, and directories without entries.
+    pub fn held_entries(&self) -> usize {
+        self.bundle.entry_count.max(self.bundle.sections.len())
+    }
+
     /// Returns the last bundle, unless it is empty, and leaves the bundler empty.
     pub fn finish(&mut self) -> Option<Bundle> {
         self.is_open = false;

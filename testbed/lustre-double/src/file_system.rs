@@ -247,6 +247,7 @@ impl LustreDouble {
         let inode = self.namespace.inode(number)?;
         match is_lov(name) {
             true if is_released(&inode) => self.namespace.lov(&inode).map(lov::released),
+            true if inode.xattr(OsStr::new(FOREIGN)).is_ok() => Ok(lov::foreign()),
             true => self.namespace.lov(&inode),
             false => inode.xattr(name),
         }
@@ -320,6 +321,10 @@ struct Change {
 /// A file with this attribute is as after `lfs hsm_release`: the objects are gone, and come back when it is
 /// opened for reading. Tests set the attribute.
 const RELEASED: &str = "user.released";
+
+/// An empty file with this attribute is as after `lfs setstripe --foreign=symlink`: its data is in another
+/// storage system. Tests set the attribute.
+const FOREIGN: &str = "user.foreign";
 
 fn is_released(inode: &Inode) -> bool {
     inode.xattr(OsStr::new(RELEASED)).is_ok()

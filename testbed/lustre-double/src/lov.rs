@@ -18,7 +18,15 @@ pub fn released(mut blob: Vec<u8>) -> Vec<u8> {
     blob
 }
 
+/// Returns the encoding of a foreign layout: `lfm_magic`, length, type, flags, and the other system's value.
+pub fn foreign() -> Vec<u8> {
+    let value = b"store:bucket/7";
+    let head = [MAGIC_FOREIGN, value.len() as u32, 1, 0];
+    [head.map(u32::to_ne_bytes).concat(), value.to_vec()].concat()
+}
+
 const MAGIC_V1: u32 = 0x0BD1_0BD0;
+const MAGIC_FOREIGN: u32 = 0x0BD7_0BD0;
 const MAGIC_V3: u32 = 0x0BD3_0BD0;
 const MAGIC_SPECIFIC: u32 = 0x0BD5_0BD0;
 const MAGIC_COMPOSITE: u32 = 0x0BD6_0BD0;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use carrack_layout::MountedFileSystem;
 use carrack_model::limits::FILE_ATTEMPTS_MAX;
 use carrack_model::{
-    CopiedDirectoryPaths, DirectorySection, Entry, EntryKind, ObjectChecksumAlgorithm, TargetId,
+    CopiedDirectoryPaths, DirectorySection, Entry, EntryFailure, EntryKind, ObjectChecksumAlgorithm, TargetId,
 };
 use carrack_storage::{ScannedFileState, SmallFile, SourceError, read_small};
 use carrack_wire::{EntryTableEncoder, holes_table_bytes};
@@ -95,8 +95,10 @@ impl BundleFilling<'_> {
             .begin_section(&directory.sink, section.metadata.as_ref());
         let has_files = section.entries.iter().any(|entry| matches!(entry.kind, EntryKind::Regular { .. }));
         let held = if has_files { Some(self.lane.source.tree.open_directory(directory)) } else { None };
-        let asks =
-            held.as_ref().and_then(|held| held.as_ref().ok()).and_then(|held| self.archive_file_system(held));
+        let asked = held
+            .as_ref()
+            .and_then(|held| held.as_ref().ok())
+            .and_then(|held| self.file_system_with_absent_data(held));
         for (index, entry) in section.entries.iter().enumerate() {
             if index > 0 {
                 self.check_time()?;
@@ -109,17 +111,15 @@ impl BundleFilling<'_> {
                     let mut writer = EntryTableEncoder::new(table).with_extras(entry.extras.as_deref());
                     writer.add_regular(&entry.name, 0, &entry.metadata, entry.identity, None);
                 }
-                (EntryKind::Regular { .. }, Some(Ok(held)))
-                    if asks.as_ref().is_some_and(|asks| {
-                        self.lane.source.tree.is_released(asks, directory, held, entry)
-                    }) =>
-                {
-                    self.lane.fail(self.lane.source.tree.released(directory, entry));
-                }
                 (EntryKind::Symlink { .. } | EntryKind::Special(_), _) => {
                     EntryTableEncoder::new(table).with_extras(entry.extras.as_deref()).add_entry(entry);
                 }
-                (EntryKind::Regular { .. }, Some(Ok(held))) => self.add_file(directory, held, entry, table),
+                (EntryKind::Regular { .. }, Some(Ok(held))) => {
+                    match asked.as_ref().and_then(|asked| self.absent_data(asked, directory, held, entry)) {
+                        Some(failure) => self.lane.fail(failure),
+                        None => self.add_file(directory, held, entry, table),
+                    }
+                }
                 (EntryKind::Regular { .. }, Some(Err(error))) => {
                     self.lane.fail_path(self.lane.source.tree.path(directory, entry), error.kind(), error);
                 }
@@ -137,10 +137,29 @@ impl BundleFilling<'_> {
         ControlFlow::Continue(())
     }
 
-    /// Returns the directory's file system if its files may be in an archive only, and must stay there.
-    fn archive_file_system(&self, held: &OwnedFd) -> Option<Arc<MountedFileSystem>> {
+    /// Returns the directory's file system if the data of its files may be elsewhere, and the scan has not
+    /// asked for it: it did where it knows their target.
+    fn file_system_with_absent_data(&self, held: &OwnedFd) -> Option<Arc<MountedFileSystem>> {
         let file_system = self.lane.source.tree.file_systems.file_system_of(held.as_fd()).ok()?;
-        (file_system.may_have_released_files() && !self.lane.source.settings.recall).then_some(file_system)
+        let is_unknown = self.target == file_system.own_target().id;
+        (is_unknown && file_system.may_have_absent_data()).then_some(file_system)
+    }
+
+    /// Asks for the layout of each file, but with `--recall` only of empty ones: a foreign file has no bytes
+    /// here.
+    fn absent_data(
+        &self,
+        file_system: &MountedFileSystem,
+        directory: &CopiedDirectoryPaths,
+        held: &OwnedFd,
+        entry: &Entry,
+    ) -> Option<EntryFailure> {
+        let source = self.lane.source;
+        let recalls = source.settings.recall;
+        if recalls && entry.size() > 0 {
+            return None;
+        }
+        source.tree.absent_data(file_system, directory, held, entry, recalls)
     }
 
     fn add_file(

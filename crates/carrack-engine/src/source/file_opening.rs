@@ -275,6 +275,7 @@ impl SourceLargeFileOpener<'_> {
                 layout: Arc::new(SingleTarget { target: self.target }),
                 geometry: None,
                 is_released: false,
+                is_foreign: false,
                 problem: None,
             },
         }

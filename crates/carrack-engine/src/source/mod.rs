@@ -26,6 +26,7 @@
 //! | [`reader`] | takes work, leases a slot, reads, computes the checksum | I/O |
 //! | [`spill`] | objects without credits on flash (L9): `crate::spill` | `carrack-spill`, `carrack-refill` |
 //! | [`merged_sources`] | entries that several sources have | scan, `carrack-feed`, `carrack-offer` |
+//! | [`small_file_targets`], [`target_bundlers`] | bundles of one target each (L1) | as `scan_to_queues` |
 //! | [`scan_to_queues`] | from the scan to a read queue | scan, `carrack-feed`, `carrack-offer` |
 //! | [`detail_reports`], [`session_tuning`] | reports; the tuner (Y4, Y5) | comm |
 //! | [`comm`] | the sink's messages | comm |
@@ -55,8 +56,10 @@ mod session_tuning;
 mod shared_counts;
 mod sink_existence_queries;
 mod sizing;
+mod small_file_targets;
 mod source_roots;
 mod spill;
+mod target_bundlers;
 mod work;
 
 use std::sync::Arc;

@@ -1,14 +1,14 @@
 //! From the scan to the read queues: sections become bundles and large files. Runs on the scan's threads,
 //! which wait for room in the queues. So the scan is never far ahead of the transfer.
 
-use std::collections::HashMap;
 use std::fmt::Display;
 use std::ops::ControlFlow;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 use carrack_layout::MountedFileSystem;
 use carrack_machine::ThreadDuty;
@@ -17,7 +17,7 @@ use carrack_model::{
     CopiedDirectoryPaths, DirectorySection, Entry, EntryFailure, EntryKind, FailureKind, MetadataFidelity,
     PartialCopyRange, RangeSet, TargetId, TransferEvent, UserNotice, text_without_errno,
 };
-use carrack_plan::{BundleLimits, BundleOrLargeFile, Bundler};
+use carrack_plan::{Bundle, BundleLimits, BundleOrLargeFile};
 use carrack_storage::{ExtraMetadataReader, FileIdentity, ScanFilter, ScanRoot, ScannedItem, SourceScan};
 use carrack_wire::{EntryTableDecoder, EntryTableRecord};
 
@@ -28,6 +28,8 @@ use super::large_file::UnopenedFile;
 use super::merged_sources;
 use super::offers::{AnsweredSection, OfferedSectionOrigin, SourceOfferTable};
 use super::pre_deletion::PreDeletionProgress;
+use super::small_file_targets::SmallFileTargetSampler;
+use super::target_bundlers::TargetBundlers;
 use super::work::{BundleReadWork, ReadWork};
 use crate::chunks::{ChunkOfEntries, ChunkWorkKind};
 use crate::error::SessionError;
@@ -41,6 +43,7 @@ pub(super) fn run(lanes: &[SourceLane<'_>], destination: Option<FileIdentity>) {
         lanes,
         opened: AtomicUsize::new(1),
         bundlers: Mutex::default(),
+        small_files: SmallFileTargetSampler::new(source.settings.scan_thread_count()),
         are_merged: merged_sources::are_merged(&source.tree.roots),
     };
     let fidelity = MetadataFidelity { kept: source.kept, ..source.settings.fidelity.clone() };
@@ -93,8 +96,8 @@ struct ScanQueueFiller<'a> {
     lanes: &'a [SourceLane<'a>],
     /// The number of lanes that get work.
     opened: AtomicUsize,
-    /// One for each target: a bundle has files of one target.
-    bundlers: Mutex<HashMap<TargetId, Bundler>>,
+    bundlers: Mutex<TargetBundlers>,
+    small_files: SmallFileTargetSampler,
     /// True if several sources become one directory at the sink.
     are_merged: bool,
 }
@@ -161,18 +164,88 @@ impl<'a> ScanQueueFiller<'a> {
         }
     }
 
-    fn bundlers(&self) -> MutexGuard<'_, HashMap<TargetId, Bundler>> {
+    fn bundlers(&self) -> MutexGuard<'_, TargetBundlers> {
         self.bundlers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Creates the bundler of a target that the scan has found.
-    fn new_bundler(&self, file_system: &MountedFileSystem) -> Bundler {
+    fn bundle_limits(&self, file_system: &MountedFileSystem) -> BundleLimits {
         let slot_bytes = self.source.spec.slot_bytes;
-        Bundler::new(BundleLimits {
+        BundleLimits {
             object_bytes: file_system.own_target().object_bytes.min(slot_bytes).into(),
             slot_bytes: slot_bytes as usize,
             entries_max: BUNDLE_ENTRIES_MAX,
-        })
+        }
+    }
+
+    /// Returns true if a lane may soon have no work.
+    fn is_hungry(&self) -> bool {
+        !self.lanes.iter().take(self.opened.load(Relaxed)).all(SourceLane::is_saturated)
+    }
+
+    /// Splits a section by the targets of its small files (L1, L2). The first part has the directory, all
+    /// large files, and the small ones whose target is not known: they lie on the file system as a whole.
+    fn split_by_target(
+        &self,
+        file_system: &MountedFileSystem,
+        mut section: DirectorySection,
+    ) -> Vec<(TargetId, DirectorySection)> {
+        let own = file_system.own_target().id;
+        let small = self.bundle_limits(file_system).object_bytes;
+        if !file_system.has_layouts() || !section.entries.iter().any(|entry| has_small_contents(entry, small))
+        {
+            return vec![(own, section)];
+        }
+        // Entries that can't be examined fail when they are read.
+        let Ok(held) = self.source.tree.open_directory(&section.directory) else {
+            return vec![(own, section)];
+        };
+        let mut elsewhere: Vec<(TargetId, Vec<Entry>)> = Vec::new();
+        let directory = Arc::clone(&section.directory);
+        let entries = std::mem::take(&mut section.entries);
+        for entry in entries {
+            let asks =
+                has_small_contents(&entry, small) && self.small_files.should_ask(|| self.avoids_target());
+            match asks.then(|| self.small_file_target(file_system, &directory, &held, &entry)) {
+                None | Some(Ok(None)) => section.entries.push(entry),
+                Some(Ok(Some(target))) if target == own => section.entries.push(entry),
+                Some(Ok(Some(target))) => match elsewhere.iter_mut().find(|(known, _)| *known == target) {
+                    Some((_, entries)) => entries.push(entry),
+                    None => elsewhere.push((target, vec![entry])),
+                },
+                Some(Err(failure)) => self.first().fail(failure),
+            }
+        }
+        let mut parts = Vec::with_capacity(elsewhere.len() + 1);
+        let has_directory = section.metadata.is_some() || section.extras.is_some();
+        if has_directory || !section.entries.is_empty() || elsewhere.is_empty() {
+            parts.push((own, section));
+        }
+        parts.extend(elsewhere.into_iter().map(|(target, entries)| {
+            let directory = Arc::clone(&directory);
+            (target, DirectorySection { directory, metadata: None, extras: None, entries })
+        }));
+        parts
+    }
+
+    /// Returns the target of a small file; `None` if its file system does not tell.
+    fn small_file_target(
+        &self,
+        file_system: &MountedFileSystem,
+        directory: &CopiedDirectoryPaths,
+        held: &OwnedFd,
+        entry: &Entry,
+    ) -> Result<Option<TargetId>, EntryFailure> {
+        let began = Instant::now();
+        let target = self.target_in(file_system, directory, held, entry)?;
+        self.small_files.record(target.unwrap_or(file_system.own_target().id), began.elapsed());
+        Ok(target)
+    }
+
+    /// Returns true if the policy of a lane avoids a target now.
+    fn avoids_target(&self) -> bool {
+        let file_systems = &self.source.tree.file_systems;
+        let reports = self.lanes.iter().flat_map(|lane| lane.read_queue.target_reports(file_systems));
+        reports.into_iter().any(|report| report.is_avoided)
     }
 
     fn handle_item(&self, found: ScannedItem) -> ControlFlow<()> {
@@ -308,7 +381,7 @@ impl<'a> ScanQueueFiller<'a> {
         &self,
         sections: Vec<(DirectorySection, OfferedSectionOrigin)>,
     ) -> ControlFlow<()> {
-        let mut bundlers: HashMap<TargetId, (Arc<MountedFileSystem>, Bundler)> = HashMap::new();
+        let mut bundlers = TargetBundlers::default();
         let mut last = None;
         for (section, origin) in sections {
             let Some(file_system) = self.source.tree.file_system(origin.device, &section.directory) else {
@@ -322,20 +395,17 @@ impl<'a> ScanQueueFiller<'a> {
                 }
                 continue;
             }
-            let own = file_system.own_target().id;
-            let (_, bundler) = bundlers
-                .entry(own)
-                .or_insert_with(|| (Arc::clone(&file_system), self.new_bundler(&file_system)));
-            let mut work = Vec::new();
-            bundler.add(section, &mut work);
-            work.into_iter().try_for_each(|work| self.queue(&file_system, work, &origin))?;
+            let limits = self.bundle_limits(&file_system);
+            for (target, section) in self.split_by_target(&file_system, section) {
+                let work = bundlers.add(target, section, limits, self.is_hungry());
+                work.into_iter()
+                    .try_for_each(|(target, work)| self.queue(&file_system, target, work, &origin))?;
+            }
             last = Some(origin);
         }
         let Some(origin) = last else { return ControlFlow::Continue(()) };
-        bundlers.into_values().try_for_each(|(file_system, mut bundler)| match bundler.finish() {
-            Some(bundle) => self.queue(&file_system, BundleOrLargeFile::Bundle(bundle), &origin),
-            None => ControlFlow::Continue(()),
-        })
+        let rests = bundlers.finish();
+        rests.into_iter().try_for_each(|(target, bundle)| self.queue_bundle(target, bundle, &origin))
     }
 
     /// Queues the sink's choices until all offers have replies.
@@ -393,12 +463,11 @@ impl<'a> ScanQueueFiller<'a> {
                 self.queue_large(&file_system, Arc::clone(&directory), entry, None, origin)
             });
         }
-        let mut work = Vec::new();
-        self.bundlers()
-            .entry(file_system.own_target().id)
-            .or_insert_with(|| self.new_bundler(&file_system))
-            .add(section, &mut work);
-        work.into_iter().try_for_each(|work| self.queue(&file_system, work, origin))
+        let limits = self.bundle_limits(&file_system);
+        self.split_by_target(&file_system, section).into_iter().try_for_each(|(target, section)| {
+            let work = self.bundlers().add(target, section, limits, self.is_hungry());
+            work.into_iter().try_for_each(|(target, work)| self.queue(&file_system, target, work, origin))
+        })
     }
 
     /// Fails the entries of a directory that vanished after its scan.
@@ -436,24 +505,26 @@ impl<'a> ScanQueueFiller<'a> {
     fn queue(
         &self,
         file_system: &MountedFileSystem,
+        target: TargetId,
         work: BundleOrLargeFile,
         origin: &OfferedSectionOrigin,
     ) -> ControlFlow<()> {
-        let own = file_system.own_target().id;
         match work {
-            BundleOrLargeFile::Bundle(bundle) => self.push(
-                own,
-                ReadWork::Bundle(BundleReadWork {
-                    bundle,
-                    attempts: 0,
-                    is_rest: false,
-                    chunk: origin.chunk.clone(),
-                }),
-            ),
+            BundleOrLargeFile::Bundle(bundle) => self.queue_bundle(target, bundle, origin),
             BundleOrLargeFile::Large { directory, entry } => {
                 self.queue_large(file_system, directory, entry, None, origin)
             }
         }
+    }
+
+    fn queue_bundle(
+        &self,
+        target: TargetId,
+        bundle: Bundle,
+        origin: &OfferedSectionOrigin,
+    ) -> ControlFlow<()> {
+        let chunk = origin.chunk.clone();
+        self.push(target, ReadWork::Bundle(BundleReadWork { bundle, attempts: 0, is_rest: false, chunk }))
     }
 
     fn queue_large(
@@ -494,10 +565,22 @@ impl<'a> ScanQueueFiller<'a> {
         }
         // Entries that can't be examined fail when they are opened.
         let Ok(held) = source.tree.open_directory(directory) else { return Ok(None) };
+        self.target_in(file_system, directory, &held, entry)
+    }
+
+    /// As [`target_of`](Self::target_of), for an entry of an open directory.
+    fn target_in(
+        &self,
+        file_system: &MountedFileSystem,
+        directory: &CopiedDirectoryPaths,
+        held: &OwnedFd,
+        entry: &Entry,
+    ) -> Result<Option<TargetId>, EntryFailure> {
+        let source = self.source;
         let Ok(located) = source.tree.locate(directory, held.as_fd(), entry) else { return Ok(None) };
         let found = file_system.layout_at(located.as_fd(), located.name(), located.follow, entry.size());
-        if found.is_released && !source.settings.recall {
-            return Err(source.tree.released(directory, entry));
+        if let Some(failure) = source.tree.absent_data_of(&found, directory, entry, source.settings.recall) {
+            return Err(failure);
         }
         Ok(Some(found.layout.extent_at(0).target))
     }
@@ -515,11 +598,7 @@ impl<'a> ScanQueueFiller<'a> {
     }
 
     fn finish(self) {
-        let rests: Vec<_> = self
-            .bundlers()
-            .iter_mut()
-            .filter_map(|(target, bundler)| Some((*target, bundler.finish()?)))
-            .collect();
+        let rests = self.bundlers().finish();
         for (target, bundle) in rests {
             if self
                 .push(
@@ -536,6 +615,12 @@ impl<'a> ScanQueueFiller<'a> {
             lane.mail.wake();
         }
     }
+}
+
+/// Returns true for a file with contents below `object_bytes`, and not for a further name of another file.
+fn has_small_contents(entry: &Entry, object_bytes: u64) -> bool {
+    let is_further_name = entry.extras.as_deref().is_some_and(|extras| extras.same_as.is_some());
+    matches!(entry.kind, EntryKind::Regular { size } if (1..object_bytes).contains(&size)) && !is_further_name
 }
 
 /// Decodes the sections of a chunk, beneath the first root.

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use carrack_layout::{FileSystems, MountedFileSystem, TargetAttachmentKind};
+use carrack_layout::{FileLayout, FileSystems, MountedFileSystem, TargetAttachmentKind};
 use carrack_model::{CopiedDirectoryPaths, DirectorySection, Entry, EntryFailure, EntryKind, FailureKind};
 use carrack_plan::Layout;
 use carrack_storage::{DirectoryRelativeName, PathBase, ScanRoot, ScanRootScope, SourceError, digest_of};
@@ -81,26 +81,40 @@ impl SourceTree {
         carrack_storage::device_of(held.as_fd()).ok()
     }
 
-    /// Returns true if a small file is in an archive only.
-    pub(super) fn is_released(
+    /// Returns the failure of a small file whose data is not in this file system. A file in an archive may be
+    /// read with `recalls`.
+    pub(super) fn absent_data(
         &self,
         file_system: &MountedFileSystem,
         directory: &CopiedDirectoryPaths,
         held: &OwnedFd,
         entry: &Entry,
-    ) -> bool {
+        recalls: bool,
+    ) -> Option<EntryFailure> {
         // A missing entry fails at its reading.
-        let Ok(located) = self.locate(directory, held.as_fd(), entry) else { return false };
-        file_system.layout_at(located.as_fd(), located.name(), located.follow, entry.size()).is_released
+        let located = self.locate(directory, held.as_fd(), entry).ok()?;
+        let layout = file_system.layout_at(located.as_fd(), located.name(), located.follow, entry.size());
+        self.absent_data_of(&layout, directory, entry, recalls)
     }
 
-    /// Returns the failure for a file that stays in its archive.
-    pub(super) fn released(&self, directory: &CopiedDirectoryPaths, entry: &Entry) -> EntryFailure {
-        EntryFailure {
-            path: self.path(directory, entry),
-            kind: FailureKind::Released,
-            detail: "it was released to an archive; with --recall it is read, which brings it back".into(),
-        }
+    /// As [`absent_data`](Self::absent_data), for a file with a known layout.
+    pub(super) fn absent_data_of(
+        &self,
+        layout: &FileLayout,
+        directory: &CopiedDirectoryPaths,
+        entry: &Entry,
+        recalls: bool,
+    ) -> Option<EntryFailure> {
+        let (kind, detail) = if layout.is_foreign {
+            let detail = "its data is in a foreign storage system, of which Lustre has a reference only";
+            (FailureKind::Unreadable, detail)
+        } else if layout.is_released && !recalls {
+            let detail = "it was released to an archive; with --recall it is read, which brings it back";
+            (FailureKind::Released, detail)
+        } else {
+            return None;
+        };
+        Some(EntryFailure { path: self.path(directory, entry), kind, detail: detail.into() })
     }
 
     /// Returns the digests of a section's files. Unreadable files have none, and fail when they are sent.

@@ -21,7 +21,13 @@ pub(super) fn resolve_layout(file: &LovFile, size: u64, pieces: &FileSystemTarge
         LovFile::Composite(components) => composite(components, size, pieces),
         LovFile::Foreign => {
             let problem = "its data lies in a foreign storage system".to_owned();
-            FoundLayout { layout: None, geometry: None, is_released: false, problem: Some(problem) }
+            FoundLayout {
+                layout: None,
+                geometry: None,
+                is_released: false,
+                is_foreign: true,
+                problem: Some(problem),
+            }
         }
     }
 }
@@ -46,10 +52,11 @@ fn composite(components: &[LovComponent], size: u64, pieces: &FileSystemTargets)
     };
     let geometry = StripeGeometry { components: chosen.geometry(), mirrors: mirrors.len() as u32 };
     let is_released = chosen.is_released();
+    let is_foreign = chosen.is_foreign();
     let missing = size - chosen.readable_bytes(size);
     let problem = (missing > 0 && !is_released)
         .then(|| format!("{missing} bytes of it lie in components that can't be read now or are not known"));
-    FoundLayout { is_released, problem, ..FoundLayout::new(chosen.layout(pieces), geometry) }
+    FoundLayout { is_released, is_foreign, problem, ..FoundLayout::new(chosen.layout(pieces), geometry) }
 }
 
 /// A whole copy of the file.
@@ -95,6 +102,11 @@ impl LustreFileMirror<'_> {
 
     fn is_released(&self) -> bool {
         self.components.iter().any(|part| part.stripes.as_ref().is_some_and(LovStripes::is_released))
+    }
+
+    /// Foreign components can't be read, whatever lies in the others.
+    fn is_foreign(&self) -> bool {
+        self.components.iter().any(|part| part.stripes.is_none())
     }
 
     fn geometry(&self) -> Vec<ComponentGeometry> {

@@ -5,6 +5,7 @@
 
 mod blob;
 mod mirror_choice;
+mod pools;
 mod requested_striping;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use rustix::io::Errno;
 
 pub use blob::{LovComponent, LovError, LovFile, LovStripes, parse_lov};
 
+use self::pools::LustrePoolLists;
 use super::StripeOutcome;
 use super::file_ref::LayoutQueryFile;
 use super::layout_shape::StripeRequest;
@@ -30,9 +32,16 @@ const DELAY_CREATE: OFlags = OFlags::from_bits_retain(0x2100);
 
 /// Lustre, or a file system that answers like Lustre.
 #[derive(Debug)]
-pub(super) struct LustreProvider;
+pub(super) struct LustreProvider {
+    pools: LustrePoolLists,
+}
 
 impl LustreProvider {
+    /// Creates the provider of the file system `name`; without a name for one that answers like Lustre.
+    pub(super) fn new(name: Option<&str>) -> LustreProvider {
+        LustreProvider { pools: LustrePoolLists::of_client(name) }
+    }
+
     /// Returns true if a file or directory has a Lustre layout.
     pub(super) fn answers(file: &LayoutQueryFile<'_>) -> bool {
         file.read_attribute(LOV).is_ok_and(|value| parse_lov(&value).is_ok())
@@ -61,26 +70,31 @@ impl LayoutProvider for LustreProvider {
         file: &LayoutFileToCreate<'_>,
         request: &StripeRequest<'_>,
     ) -> Result<(OwnedFd, StripeOutcome), Errno> {
-        file.create_and_set(DELAY_CREATE, |created| set(created, request))
+        file.create_and_set(DELAY_CREATE, |created| self.set(created, request))
     }
 }
 
-/// Sets as much of the request as the file system accepts; reports its first refusal.
-fn set(file: BorrowedFd<'_>, request: &StripeRequest<'_>) -> Result<StripeOutcome, String> {
-    let mut why = None;
-    for attempt in requested_striping::candidate_values(request) {
-        match fsetxattr(file, LOV, &attempt.value, XattrFlags::empty()) {
-            Ok(()) => return Ok(outcome(attempt.given_up, why)),
-            Err(errno) => why = why.or(Some(errno)),
+impl LustreProvider {
+    /// Sets as much of the request as the file system accepts; reports its first refusal. Lustre would take a
+    /// pool that it does not have.
+    fn set(&self, file: BorrowedFd<'_>, request: &StripeRequest<'_>) -> Result<StripeOutcome, String> {
+        let missing = request.pools().find(|pool| self.pools.lack(pool));
+        let mut why = missing.map(|pool| format!("there is no pool {pool}"));
+        let candidates = requested_striping::candidate_values(request).into_iter();
+        for attempt in candidates.skip_while(|attempt| missing.is_some() && attempt.given_up.is_none()) {
+            match fsetxattr(file, LOV, &attempt.value, XattrFlags::empty()) {
+                Ok(()) => return Ok(outcome(attempt.given_up, why)),
+                Err(errno) => why = why.or(Some(format!("setting lustre.lov: {errno}"))),
+            }
         }
+        Err(why.unwrap_or_else(|| "nothing of it can be set".to_owned()))
     }
-    Err(why.map_or("nothing of it can be set".to_owned(), |errno| format!("setting lustre.lov: {errno}")))
 }
 
-fn outcome(given_up: Option<String>, why: Option<Errno>) -> StripeOutcome {
+fn outcome(given_up: Option<String>, why: Option<String>) -> StripeOutcome {
     match (given_up, why) {
         (None, _) => StripeOutcome::Set,
         (Some(given_up), None) => StripeOutcome::Refused(given_up),
-        (Some(given_up), Some(errno)) => StripeOutcome::Refused(format!("{given_up}: {errno}")),
+        (Some(given_up), Some(why)) => StripeOutcome::Refused(format!("{given_up}: {why}")),
     }
 }

@@ -198,6 +198,18 @@ fn room_for_growth_holds_nothing() {
         [(1, 0x10, (0, 64 * MIB), &first), (2, 0x40, (64 * MIB, u64::MAX), &rest)];
     let found = site.place(&writer.composite(SEL, 1, &parts), 10 * MIB);
     assert_eq!(site.labels(&found, &[0]), ["OST0001"]);
+
+    // As `lfs setstripe -E 128M -c 1 -z 64M -E -1 -c 4 -z 64M` makes it: behind the room for growth a
+    // component without bytes, and its own room.
+    let growing: [TestLayoutComponent<'_>; 4] = [
+        (1, 0x10, (0, 64 * MIB), &first),
+        (2, 0x40, (64 * MIB, 128 * MIB), &rest),
+        (3, 0, (128 * MIB, 128 * MIB), &rest),
+        (4, 0x40, (128 * MIB, u64::MAX), &rest),
+    ];
+    let found = site.place(&writer.composite(SEL, 1, &growing), 10 * MIB);
+    assert!(found.problem.is_none() && !found.is_foreign);
+    assert_eq!(site.labels(&found, &[0]), ["OST0001"]);
     assert_eq!((found.problem, found.geometry.unwrap().components.len()), (None, 1));
 }
 
@@ -281,7 +293,7 @@ fn lies_are_refused() {
     let many = writer.stripes(V1, RAID0, MIB, 2_001, &[1]);
     assert_eq!(parse_lov(&many), Err(LovError::TooManyStripes(2_001)));
     assert_eq!(parse_lov(&writer.stripes(V1, RAID0, 0, 1, &[1])), Err(LovError::NoStripeSize));
-    let backwards = writer.composite(COMPOSITE, 1, &[(1, 0x10, (5, 5), &good)]);
+    let backwards = writer.composite(COMPOSITE, 1, &[(1, 0x10, (6, 5), &good)]);
     assert_eq!(parse_lov(&backwards), Err(LovError::BadRange));
     let forwards = writer.composite(COMPOSITE, 1, &[(1, 0x10, (5, 6), &good)]);
     assert!(matches!(parse_lov(&forwards), Ok(LovFile::Composite(_))));

@@ -3,9 +3,11 @@
 //!
 //! Each test has a double of its own and is skipped, with its reason, where mounts are not allowed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::common;
 use crate::common::file_system::{FileSystem, layout, plant_large};
@@ -39,6 +41,42 @@ fn one_slow_target_delays_and_harms_nothing() {
     let Some(lustre) = lustre(&["--stripe", "-1:1048576", "--delay-ms", "2:20"]) else { return };
     lustre.takes_and_gives_back_as(plant, assert_same_to_the_second);
     assert!(written(&lustre).iter().all(|&bytes| bytes > 0));
+}
+
+/// Small files wait in the queues of their targets: those of healthy ones are read while the first request of a
+/// slow one is under way.
+#[test]
+fn small_files_of_healthy_targets_do_not_wait_for_a_slow_one() {
+    let Some(lustre) = lustre(&[]) else { return };
+    fs::create_dir(lustre.path("tree")).unwrap();
+    let mut slow = BTreeSet::new();
+    for number in 0..160 {
+        let path = lustre.path("tree").join(number.to_string());
+        fs::write(&path, noise(300_000 + number)).unwrap();
+        if layout(&path).bytes_on.contains_key("OST0000") {
+            slow.insert(number.to_string());
+        }
+    }
+    assert_eq!(slow.len(), 40, "the double has four targets");
+    fs::write(lustre.path(".control/delay"), "0:4000").unwrap();
+    let mut carrack = Command::new(env!("CARGO_BIN_EXE_carrack"));
+    carrack.args(["cp", "-r", "--io-threads", "4", "--tune", "off", "--source-io", "buffered"]);
+    let mut copy = carrack.args([lustre.path("tree"), lustre.local("to")]).spawn().unwrap();
+    let copied = |of_slow: bool| {
+        let names = fs::read_dir(lustre.local("to")).into_iter().flatten().flatten();
+        let names = names.map(|entry| entry.file_name().into_string().unwrap());
+        names.filter(|name| !name.starts_with('.') && slow.contains(name) == of_slow).count()
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    while copied(false) < 108 && Instant::now() < until {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let (of_healthy, of_slow) = (copied(false), copied(true));
+    copy.kill().unwrap();
+    copy.wait().unwrap();
+    fs::write(lustre.path(".control/delay"), "0:0").unwrap();
+    assert!(of_healthy >= 108, "{of_healthy} of 120");
+    assert!(of_slow <= 4, "{of_slow} of the slow target's: one bundle is its first request");
 }
 
 #[test]
@@ -126,6 +164,23 @@ fn copied(lustre: &FileSystem, more: &[&str], to: &str) -> (String, Option<i32>)
     carrack.args(["cp", "-r"]).args(more).args([lustre.path("tree"), lustre.local(to)]);
     let said = carrack.output().unwrap();
     (String::from_utf8_lossy(&said.stderr).into_owned(), said.status.code())
+}
+
+#[test]
+fn a_foreign_file_is_told_of_and_not_copied_as_an_empty_one() {
+    let Some(lustre) = lustre(&[]) else { return };
+    fs::create_dir(lustre.path("tree")).unwrap();
+    for name in ["empty", "foreign"] {
+        fs::write(lustre.path("tree").join(name), "").unwrap();
+    }
+    let path = lustre.path("tree/foreign");
+    rustix::fs::setxattr(path, "user.foreign", b"1", rustix::fs::XattrFlags::empty()).unwrap();
+    for (more, to) in [(&[][..], "without"), (&["--recall"], "with")] {
+        let (said, code) = copied(&lustre, more, to);
+        assert_eq!((code, said.matches("foreign storage system").count()), (Some(1), 1), "{said}");
+        let (empty, foreign) = (lustre.local(to).join("empty"), lustre.local(to).join("foreign"));
+        assert!(empty.exists() && !foreign.exists(), "{said}");
+    }
 }
 
 #[test]

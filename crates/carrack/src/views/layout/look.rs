@@ -65,7 +65,7 @@ impl LayoutLooker {
 
     fn file(&self, path: &Path, stat: &Stat, file_system: &MountedFileSystem) -> PathLayout {
         let size = u64::try_from(stat.st_size).unwrap_or(0);
-        let FileLayout { layout, geometry, is_released, problem } = query_layout(path, file_system, size);
+        let FileLayout { layout, geometry, is_released, problem, .. } = query_layout(path, file_system, size);
         let bytes = if is_released { Vec::new() } else { layout.bytes_per_target(0..size) };
         let targets = layout.targets().iter().zip(bytes);
         let targets =
