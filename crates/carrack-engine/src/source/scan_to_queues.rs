@@ -191,28 +191,32 @@ impl<'a> ScanQueueFiller<'a> {
     ) -> Vec<(TargetId, DirectorySection)> {
         let own = file_system.own_target().id;
         let small = self.bundle_limits(file_system).object_bytes;
-        if !file_system.has_layouts() || !section.entries.iter().any(|entry| has_small_contents(entry, small))
-        {
+        if !file_system.has_layouts() {
             return vec![(own, section)];
         }
-        // Entries that can't be examined fail when they are read.
-        let Ok(held) = self.source.tree.open_directory(&section.directory) else {
-            return vec![(own, section)];
-        };
+        // Opened for the first file that is asked for. Entries that can't be examined fail when they are
+        // read.
+        let mut held = None;
         let mut elsewhere: Vec<(TargetId, Vec<Entry>)> = Vec::new();
         let directory = Arc::clone(&section.directory);
         let entries = std::mem::take(&mut section.entries);
         for entry in entries {
             let asks =
                 has_small_contents(&entry, small) && self.small_files.should_ask(|| self.avoids_target());
-            match asks.then(|| self.small_file_target(file_system, &directory, &held, &entry)) {
-                None | Some(Ok(None)) => section.entries.push(entry),
-                Some(Ok(Some(target))) if target == own => section.entries.push(entry),
-                Some(Ok(Some(target))) => match elsewhere.iter_mut().find(|(known, _)| *known == target) {
-                    Some((_, entries)) => entries.push(entry),
-                    None => elsewhere.push((target, vec![entry])),
-                },
-                Some(Err(failure)) => self.first().fail(failure),
+            let found = if asks {
+                self.small_file_target(file_system, &directory, &mut held, &entry)
+            } else {
+                Ok(None)
+            };
+            match found {
+                Ok(Some(target)) if target != own => {
+                    match elsewhere.iter_mut().find(|(known, _)| *known == target) {
+                        Some((_, entries)) => entries.push(entry),
+                        None => elsewhere.push((target, vec![entry])),
+                    }
+                }
+                Ok(_) => section.entries.push(entry),
+                Err(failure) => self.first().fail(failure),
             }
         }
         let mut parts = Vec::with_capacity(elsewhere.len() + 1);
@@ -227,15 +231,23 @@ impl<'a> ScanQueueFiller<'a> {
         parts
     }
 
-    /// Returns the target of a small file; `None` if its file system does not tell.
+    /// Returns the target of a small file; `None` if its file system does not tell. `held` is the directory,
+    /// once it was opened.
     fn small_file_target(
         &self,
         file_system: &MountedFileSystem,
         directory: &CopiedDirectoryPaths,
-        held: &OwnedFd,
+        held: &mut Option<OwnedFd>,
         entry: &Entry,
     ) -> Result<Option<TargetId>, EntryFailure> {
         let began = Instant::now();
+        let held = match held {
+            Some(held) => held,
+            None => match self.source.tree.open_directory(directory) {
+                Ok(opened) => held.insert(opened),
+                Err(_) => return Ok(None),
+            },
+        };
         let target = self.target_in(file_system, directory, held, entry)?;
         self.small_files.record(target.unwrap_or(file_system.own_target().id), began.elapsed());
         Ok(target)
