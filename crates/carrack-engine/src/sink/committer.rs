@@ -1,17 +1,21 @@
 //! Group commit: data that was written and is not recorded yet (L12).
 //!
-//! The I/O threads note the data that they wrote. One thread, `carrack-commit`, takes these notes as a group,
+//! The I/O threads note the data that they wrote. A thread `carrack-commit` takes these notes as a group,
 //! makes the data durable, reads it back if the user wants that, and only then records it in the journal. So
-//! a record is never ahead of the data, and an I/O thread waits only when two groups are full.
+//! a record is never ahead of the data, and an I/O thread waits only when two groups are full. Where the
+//! destination has several storage targets there are several such threads, each with groups of its own: a
+//! congested target holds up the files that begin there, and no others (L8). Small files are in the first
+//! thread's groups: a system call for a whole file system reports an error to one of its callers only.
 
+use std::collections::HashMap;
 use std::mem;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_journal::{Blake3Subtree, Journal};
 use carrack_machine::{ConditionWaitAttempt, FifoConditionLock};
-use carrack_model::{ByteRange, Durability, RelPath, WriteVerification};
+use carrack_model::{ByteRange, Durability, RelPath, TargetId, WriteVerification};
 use carrack_storage::{CommitCare, FsyncBeforeCommit, FsyncMethod, RootDirectory};
 
 use super::commit_group::{CommitGroup, UnsyncedSmallEntries, WrittenFileOutcome, WrittenFileRanges};
@@ -23,6 +27,9 @@ use crate::lanes::open_files_max;
 use crate::object_checksum::xxh3;
 use crate::settings::{EndSettings, JournalSettings};
 
+/// Threads that commit where the destination has several targets; more targets share them.
+const QUEUES_MAX: usize = 8;
+
 /// Makes groups durable, and then records them.
 pub(super) struct GroupCommitter {
     syncer: FileSystemSyncer,
@@ -30,15 +37,23 @@ pub(super) struct GroupCommitter {
     settings: JournalSettings,
     bounds: CommitGroupLimits,
     verify: WriteVerification,
+    /// One for each thread. The first one has the small files, and files of an unknown target.
+    queues: Box<[CommitQueue]>,
+    /// The queue of each target that has one.
+    queue_of_target: Mutex<HashMap<TargetId, usize>>,
+    /// Set when a sync or a journal write failed: nothing is recorded on top of a failure.
+    is_broken: AtomicBool,
+    /// Set when the peer is gone: no time is spent on groups that are not recorded yet.
+    is_abandoned: AtomicBool,
+}
+
+/// The groups of one thread, which settles them in their order.
+struct CommitQueue {
     filling: FifoConditionLock<OpenCommitGroup>,
     /// Number of groups that were taken. A thread that fills a group beyond its limit waits for this count.
     taken: FifoConditionLock<u64>,
     /// Number of groups that are durable and recorded.
     settled: FifoConditionLock<u64>,
-    /// Set when a sync or a journal write failed: nothing is recorded on top of a failure.
-    is_broken: AtomicBool,
-    /// Set when the peer is gone: no time is spent on groups that are not recorded yet.
-    is_abandoned: AtomicBool,
 }
 
 /// The bounds of a group.
@@ -95,14 +110,53 @@ impl OpenCommitGroup {
     }
 }
 
+impl CommitQueue {
+    fn new() -> CommitQueue {
+        CommitQueue {
+            filling: FifoConditionLock::new(OpenCommitGroup::default()),
+            taken: FifoConditionLock::new(0),
+            settled: FifoConditionLock::new(0),
+        }
+    }
+
+    /// Has the group of this turn taken soon, unless it was.
+    fn demand(&self, turn: u64) {
+        self.filling.change_and_wake_one(|filling| {
+            assert!(turn <= filling.turn, "nobody waits for a group that has not begun");
+            filling.is_wanted |= filling.turn == turn;
+        });
+    }
+
+    /// Has everything that was noted so far taken soon. Returns the turn to wait for.
+    fn demand_all(&self) -> u64 {
+        let turn = self.filling.with(|filling| filling.turn);
+        self.demand(turn);
+        turn
+    }
+}
+
+fn wait_for(monitor: &FifoConditionLock<u64>, turn: u64) -> Result<(), SessionError> {
+    monitor.take(|done| (*done > turn).then_some(())).map_err(|_| SessionError::PeerGone)
+}
+
+/// Counts the group of this turn.
+fn advance_turn(monitor: &FifoConditionLock<u64>, turn: u64) {
+    monitor.change_and_wake_many(usize::MAX, |done| {
+        assert!(*done == turn, "groups are taken and settled in the order of their turns");
+        *done = turn + 1;
+    });
+}
+
 impl GroupCommitter {
-    /// Creates the group commit of files beneath `root`.
+    /// Creates the group commit of files beneath `root`; unless everything lies on one file system without
+    /// targets, several threads commit.
     pub(super) fn new(
         root: Arc<RootDirectory>,
         journal: Option<(Journal, String)>,
         is_one_file_system: bool,
         settings: &EndSettings,
     ) -> Result<GroupCommitter, SessionError> {
+        let queue_count = if is_one_file_system { 1 } else { QUEUES_MAX };
         Ok(GroupCommitter {
             syncer: FileSystemSyncer::new(root, is_one_file_system)?,
             recorder: JournalRecorder::new(journal),
@@ -113,9 +167,8 @@ impl GroupCommitter {
                 open_files: 2 * open_files_max(),
             },
             verify: settings.verify,
-            filling: FifoConditionLock::new(OpenCommitGroup::default()),
-            taken: FifoConditionLock::new(0),
-            settled: FifoConditionLock::new(0),
+            queues: (0..queue_count).map(|_| CommitQueue::new()).collect(),
+            queue_of_target: Mutex::default(),
             is_broken: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
         })
@@ -153,7 +206,7 @@ impl GroupCommitter {
         places: UnsyncedSmallEntries,
         bytes: u64,
     ) -> Result<(), SessionError> {
-        self.add_to_group(bytes, |group| group.add_bundle(table, places))
+        self.add_to_group(0, bytes, |group| group.add_bundle(table, places))
     }
 
     /// Notes a written object.
@@ -165,16 +218,35 @@ impl GroupCommitter {
         body: &[u8],
     ) -> Result<(), SessionError> {
         let check = self.reads_back().then(|| xxh3(body));
-        self.add_to_group(range.len, |group| group.add_object(file, range, subtrees, check))
+        let queue = self.queue_of(file);
+        self.add_to_group(queue, range.len, |group| group.add_object(file, range, subtrees, check))
     }
 
     /// Notes a large file that has its name, or will never get it.
     pub(super) fn add_end(&self, file: &Arc<SinkFile>, end: WrittenFileOutcome) -> Result<(), SessionError> {
-        self.add_to_group(0, |group| group.add_end(file, end))
+        self.add_to_group(self.queue_of(file), 0, |group| group.add_end(file, end))
     }
 
-    fn add_to_group(&self, bytes: u64, add: impl FnOnce(&mut CommitGroup)) -> Result<(), SessionError> {
-        let (turn, wakes, is_too_much) = self.filling.with(|filling| {
+    /// Returns the queue of a file, always the same: that of its first byte's target when it was first noted.
+    fn queue_of(&self, file: &SinkFile) -> usize {
+        file.commit_queue(|| match file.target_at(0) {
+            Some(target) if self.queues.len() > 1 => {
+                let mut queues = self.queue_of_target.lock().unwrap_or_else(PoisonError::into_inner);
+                let next = 1 + queues.len() % (self.queues.len() - 1);
+                *queues.entry(target).or_insert(next)
+            }
+            _ => 0,
+        })
+    }
+
+    fn add_to_group(
+        &self,
+        queue: usize,
+        bytes: u64,
+        add: impl FnOnce(&mut CommitGroup),
+    ) -> Result<(), SessionError> {
+        let queue = &self.queues[queue];
+        let (turn, wakes, is_too_much) = queue.filling.with(|filling| {
             let was_full = self.bounds.are_reached(&filling.group);
             let is_first = filling.since.is_none();
             filling.since.get_or_insert_with(Instant::now);
@@ -185,51 +257,40 @@ impl GroupCommitter {
             (filling.turn, wakes, self.bounds.are_far_exceeded(group))
         });
         if wakes {
-            self.filling.change_and_wake_one(|_| ());
+            queue.filling.change_and_wake_one(|_| ());
         }
         match self.settings.durability {
-            Durability::Each => self.commit_turn_and_wait(turn),
-            _ if is_too_much => self.wait_for(&self.taken, turn),
+            Durability::Each => {
+                queue.demand(turn);
+                wait_for(&queue.settled, turn)
+            }
+            _ if is_too_much => wait_for(&queue.taken, turn),
             _ => Ok(()),
         }
     }
 
     /// Returns when everything that was noted so far is durable and recorded.
     pub(super) fn commit_and_wait(&self) -> Result<(), SessionError> {
-        let turn = self.filling.with(|filling| filling.turn);
-        self.commit_turn_and_wait(turn)
+        let turns: Vec<u64> = self.queues.iter().map(CommitQueue::demand_all).collect();
+        self.queues.iter().zip(turns).try_for_each(|(queue, turn)| wait_for(&queue.settled, turn))
     }
 
-    fn commit_turn_and_wait(&self, turn: u64) -> Result<(), SessionError> {
-        self.filling.change_and_wake_one(|filling| {
-            assert!(turn <= filling.turn, "nobody waits for a group that has not begun");
-            filling.is_wanted |= filling.turn == turn;
-        });
-        self.wait_for(&self.settled, turn)
+    /// The number of threads that [`run`](Self::run).
+    pub(super) fn thread_count(&self) -> usize {
+        self.queues.len()
     }
 
-    fn wait_for(&self, monitor: &FifoConditionLock<u64>, turn: u64) -> Result<(), SessionError> {
-        monitor.take(|done| (*done > turn).then_some(())).map_err(|_| SessionError::PeerGone)
-    }
-
-    /// Settles group after group until the committer is closed.
-    pub(super) fn run(&self) -> Result<(), SessionError> {
+    /// Settles group after group of the thread `number`, counted from 0, until the committer is closed.
+    pub(super) fn run(&self, number: usize) -> Result<(), SessionError> {
+        let queue = &self.queues[number];
         while let Ok((turn, group)) =
-            self.filling.take_timed(|filling| filling.take(&self.bounds, self.settings.group_time))
+            queue.filling.take_timed(|filling| filling.take(&self.bounds, self.settings.group_time))
         {
-            GroupCommitter::advance_turn(&self.taken, turn);
+            advance_turn(&queue.taken, turn);
             self.commit_group(group)?;
-            GroupCommitter::advance_turn(&self.settled, turn);
+            advance_turn(&queue.settled, turn);
         }
         Ok(())
-    }
-
-    /// Counts the group of this turn.
-    fn advance_turn(monitor: &FifoConditionLock<u64>, turn: u64) {
-        monitor.change_and_wake_many(usize::MAX, |done| {
-            assert!(*done == turn, "groups are taken and settled in the order of their turns");
-            *done = turn + 1;
-        });
     }
 
     /// Drops the groups that are not recorded yet. The peer is gone and may connect again at once, and a sync
@@ -240,18 +301,23 @@ impl GroupCommitter {
 
     /// Ends all waiting.
     pub(super) fn close(&self) {
-        self.filling.close();
-        self.taken.close();
-        self.settled.close();
+        for queue in &self.queues {
+            queue.filling.close();
+            queue.taken.close();
+            queue.settled.close();
+        }
     }
 
     /// Records the rest after all threads have ended, also of a session that failed.
     pub(super) fn commit_remaining(&self) -> Result<(), SessionError> {
-        if self.is_broken.load(Relaxed) {
-            return Ok(());
+        for queue in &self.queues {
+            if self.is_broken.load(Relaxed) {
+                return Ok(());
+            }
+            let (_, group) = queue.filling.with(OpenCommitGroup::take_now);
+            self.commit_group(group)?;
         }
-        let (_, group) = self.filling.with(OpenCommitGroup::take_now);
-        self.commit_group(group)
+        Ok(())
     }
 
     /// Makes the rest durable, after all data is written and the directories have their metadata.
@@ -354,5 +420,45 @@ impl GroupCommitter {
         self.recorder.append(&batch, is_synced)?;
         group.files.values().for_each(WrittenFileRanges::mark_recorded);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use carrack_plan::SingleTarget;
+
+    use super::super::sink_file::tests::message;
+    use super::*;
+
+    #[test]
+    fn a_target_whose_commits_stand_still_holds_up_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Arc::new(RootDirectory::open(dir.path()).unwrap());
+        let journal = JournalSettings { group_bytes: 1_000, ..JournalSettings::default() };
+        let settings = EndSettings { journal, ..EndSettings::default() };
+        let committer = &GroupCommitter::new(root, None, false, &settings).unwrap();
+        let [slow, healthy] = [1, 2].map(|number| {
+            let file = SinkFile::from_announcement(&message(number, 10_000), number, None).unwrap();
+            file.set_layout(Arc::new(SingleTarget { target: TargetId(number) }));
+            Arc::new(file)
+        });
+        let write = |file: &Arc<SinkFile>, number: u64| {
+            committer.add_object(file, ByteRange::new(number * 1_500, 1_500), &[], &[])
+        };
+        thread::scope(|scope| {
+            // The thread of the slow file's queue never comes.
+            let number = committer.queue_of(&healthy);
+            assert_ne!(number, committer.queue_of(&slow));
+            scope.spawn(move || committer.run(number));
+            write(&slow, 0).unwrap();
+            (0..6).for_each(|number| write(&healthy, number).unwrap());
+            let waiting = scope.spawn(|| write(&slow, 1));
+            thread::sleep(Duration::from_millis(50));
+            assert!(!waiting.is_finished(), "two groups of the slow file are full");
+            committer.close();
+            assert!(waiting.join().unwrap().is_err());
+        });
     }
 }

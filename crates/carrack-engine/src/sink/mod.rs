@@ -339,14 +339,16 @@ fn start_threads<'scope>(lane: &'scope SinkLane<'_>, scope: &'scope thread::Scop
     }
 }
 
-/// Starts the thread of the group commit, on the cores of the first lane.
+/// Starts the threads of the group commit, on the cores of the first lane.
 fn start_committer<'scope>(lane: &'scope SinkLane<'_>, scope: &'scope thread::Scope<'scope, '_>) {
     assert!(lane.leads, "one lane seats the committer's thread, and ends it");
     let Some(committer) = &lane.sink.committer else { return };
-    lane.fault.spawn(scope, lane, "carrack-commit", move || {
-        let _seat = lane.bind_auxiliary_thread();
-        if let Err(error) = committer.run() {
-            lane.fault.raise(error, lane);
-        }
-    });
+    for number in 0..committer.thread_count() {
+        lane.fault.spawn(scope, lane, "carrack-commit", move || {
+            let _seat = lane.bind_auxiliary_thread();
+            if let Err(error) = committer.run(number) {
+                lane.fault.raise(error, lane);
+            }
+        });
+    }
 }

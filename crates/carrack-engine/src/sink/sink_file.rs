@@ -92,6 +92,7 @@ pub(super) struct SinkFile {
     pub(super) portion: RangesToReceive,
     growing: OnceLock<Result<UncommittedFile, SinkError>>,
     layout: OnceLock<Arc<dyn Layout>>,
+    commit_queue: OnceLock<usize>,
     /// Objects that are left to a writing thread.
     pub(super) line: WriteDelegationQueue<CheckedObject>,
     pub(super) integrity: FileIntegrity,
@@ -130,6 +131,7 @@ impl SinkFile {
             portion,
             growing: OnceLock::new(),
             layout: OnceLock::new(),
+            commit_queue: OnceLock::new(),
             line: WriteDelegationQueue::default(),
             integrity: FileIntegrity::new(entry.size()),
             bytes: LargeFileByteCounts::new(entry.size()),
@@ -195,6 +197,11 @@ impl SinkFile {
     /// The target of the byte at `offset`, if that is known.
     pub(super) fn target_at(&self, offset: u64) -> Option<TargetId> {
         self.layout.get().map(|layout| layout.extent_at(offset).target)
+    }
+
+    /// The number of its queue in the group commit, which `choose` gives once.
+    pub(super) fn commit_queue(&self, choose: impl FnOnce() -> usize) -> usize {
+        *self.commit_queue.get_or_init(choose)
     }
 
     /// Its directory.
