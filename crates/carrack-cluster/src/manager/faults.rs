@@ -34,7 +34,7 @@ impl FleetManager {
         let Some(MoverQuarantine { reason, until, .. }) = illness else { return };
         let left_out_for = until.saturating_sub(now);
         self.notify_user(format!(
-            "transfer {}: {mover} is left out for {} s: {reason}",
+            "transfer {}: {mover} is in quarantine for {} s: {reason}",
             fault.transfer,
             left_out_for.as_secs()
         ));
@@ -73,7 +73,7 @@ impl FleetManager {
         }
         for (mover, reason) in told {
             if !reason.is_empty() {
-                self.notify_user(format!("{mover} is left out: {reason}"));
+                self.notify_user(format!("{mover} is in quarantine: {reason}"));
             }
             self.notify_quarantine(mover, reason, ODD_FOR);
         }

@@ -86,7 +86,7 @@ pub(super) async fn run(
     stop: watch::Receiver<bool>,
 ) {
     let id = lease.transfer().to_owned();
-    manager.notify_user(format!("transfer {id}: mine"));
+    manager.notify_user(format!("transfer {id}: its lease is taken"));
     let mut owning = TransferManagementTask {
         manager: Arc::clone(&manager),
         id: id.clone(),
@@ -102,7 +102,7 @@ pub(super) async fn run(
     };
     match owning.run_steps(&mut lease, stop).await {
         ManagedTransferExitReason::Lost => {
-            manager.notify_user(format!("transfer {id}: another manager's now"))
+            manager.notify_user(format!("transfer {id}: its lease went to another manager"))
         }
         ManagedTransferExitReason::Over
         | ManagedTransferExitReason::Told

@@ -318,7 +318,7 @@ impl MoverContext {
     fn set_storage_problem(&self, why: String) {
         let why = if why.is_empty() { self.clock_problem().clone() } else { why };
         if !why.is_empty() && self.registration.record().ill != why {
-            self.notify_user(format!("takes no work: {why}"));
+            self.notify_user(format!("accepts no work: {why}"));
         }
         self.registration.update(|record| record.ill = why);
     }
@@ -326,7 +326,7 @@ impl MoverContext {
     /// Records that a manager leaves it out for a while; an empty reason ends that.
     fn set_quarantine(self: &Arc<Self>, reason: String, time: Duration) {
         if !reason.is_empty() {
-            self.notify_user(format!("left out: {reason}"));
+            self.notify_user(format!("in quarantine: {reason}"));
         }
         self.registration.update(|record| record.left_out.clone_from(&reason));
         let mover = Arc::clone(self);

@@ -60,7 +60,7 @@ pub(super) async fn run(
         }
     }
     mover.registration.update(|record| record.state = MoverAvailability::Draining);
-    mover.notify_user("draining: what is begun is ended, nothing else is taken".to_owned());
+    mover.notify_user("draining: its chunks are finished, no new work is accepted".to_owned());
     let acts = running.set.drain();
     running.carry_out(&mover, acts);
     while running.tasks.join_next().await.is_some() {}

@@ -265,7 +265,8 @@ pub fn write_movers(movers: &[MoverRecord], out: &mut impl Write) -> io::Result<
     for mover in movers {
         let why = if mover.ill.is_empty() { &mover.left_out } else { &mover.ill };
         let state = match mover.state {
-            _ if !why.is_empty() => "left out",
+            _ if !mover.ill.is_empty() => "unhealthy",
+            _ if !mover.left_out.is_empty() => "quarantined",
             MoverAvailability::Idle => "idle",
             MoverAvailability::Busy => "busy",
             MoverAvailability::Draining => "draining",
