@@ -127,6 +127,12 @@ impl CommitQueue {
         });
     }
 
+    /// Returns when the group of this turn is durable and recorded.
+    fn commit_and_wait(&self, turn: u64) -> Result<(), SessionError> {
+        self.demand(turn);
+        wait_for(&self.settled, turn)
+    }
+
     /// Has everything that was noted so far taken soon. Returns the turn to wait for.
     fn demand_all(&self) -> u64 {
         let turn = self.filling.with(|filling| filling.turn);
@@ -260,10 +266,7 @@ impl GroupCommitter {
             queue.filling.change_and_wake_one(|_| ());
         }
         match self.settings.durability {
-            Durability::Each => {
-                queue.demand(turn);
-                wait_for(&queue.settled, turn)
-            }
+            Durability::Each => queue.commit_and_wait(turn),
             _ if is_too_much => wait_for(&queue.taken, turn),
             _ => Ok(()),
         }
@@ -273,6 +276,13 @@ impl GroupCommitter {
     pub(super) fn commit_and_wait(&self) -> Result<(), SessionError> {
         let turns: Vec<u64> = self.queues.iter().map(CommitQueue::demand_all).collect();
         self.queues.iter().zip(turns).try_for_each(|(queue, turn)| wait_for(&queue.settled, turn))
+    }
+
+    /// Returns when everything that was noted of a file is durable and recorded: a congested target that is
+    /// not the file's is not waited for.
+    pub(super) fn commit_file_and_wait(&self, file: &SinkFile) -> Result<(), SessionError> {
+        let queue = &self.queues[self.queue_of(file)];
+        wait_for(&queue.settled, queue.demand_all())
     }
 
     /// The number of threads that [`run`](Self::run).

@@ -146,7 +146,7 @@ impl<'a> SinkLargeFileHandler<'a> {
         if !committer.reads_back() {
             return Ok(false);
         }
-        committer.commit_and_wait()?;
+        committer.commit_file_and_wait(file)?;
         let damage = file.integrity.take_damage();
         if !damage.is_empty() {
             self.request_damaged_ranges(file, &damage)?;

@@ -3,7 +3,7 @@
 
 use std::fmt::Display;
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -417,7 +417,9 @@ impl<'a> ScanQueueFiller<'a> {
         }
         let Some(origin) = last else { return ControlFlow::Continue(()) };
         let rests = bundlers.finish();
-        rests.into_iter().try_for_each(|(target, bundle)| self.queue_bundle(target, bundle, &origin))
+        rests
+            .into_iter()
+            .try_for_each(|(target, bundle)| self.queue_bundle(target, bundle, origin.chunk.clone()))
     }
 
     /// Queues the sink's choices until all offers have replies.
@@ -522,7 +524,7 @@ impl<'a> ScanQueueFiller<'a> {
         origin: &OfferedSectionOrigin,
     ) -> ControlFlow<()> {
         match work {
-            BundleOrLargeFile::Bundle(bundle) => self.queue_bundle(target, bundle, origin),
+            BundleOrLargeFile::Bundle(bundle) => self.queue_bundle(target, bundle, origin.chunk.clone()),
             BundleOrLargeFile::Large { directory, entry } => {
                 self.queue_large(file_system, directory, entry, None, origin)
             }
@@ -533,9 +535,8 @@ impl<'a> ScanQueueFiller<'a> {
         &self,
         target: TargetId,
         bundle: Bundle,
-        origin: &OfferedSectionOrigin,
+        chunk: Option<SourceChunkMembership>,
     ) -> ControlFlow<()> {
-        let chunk = origin.chunk.clone();
         self.push(target, ReadWork::Bundle(BundleReadWork { bundle, attempts: 0, is_rest: false, chunk }))
     }
 
@@ -589,8 +590,7 @@ impl<'a> ScanQueueFiller<'a> {
         entry: &Entry,
     ) -> Result<Option<TargetId>, EntryFailure> {
         let source = self.source;
-        let Ok(located) = source.tree.locate(directory, held.as_fd(), entry) else { return Ok(None) };
-        let found = file_system.layout_at(located.as_fd(), located.name(), located.follow, entry.size());
+        let Some(found) = source.tree.layout_of(file_system, directory, held, entry) else { return Ok(None) };
         if let Some(failure) = source.tree.absent_data_of(&found, directory, entry, source.settings.recall) {
             return Err(failure);
         }
@@ -611,16 +611,10 @@ impl<'a> ScanQueueFiller<'a> {
 
     fn finish(self) {
         let rests = self.bundlers().finish();
-        for (target, bundle) in rests {
-            if self
-                .push(
-                    target,
-                    ReadWork::Bundle(BundleReadWork { bundle, attempts: 0, is_rest: false, chunk: None }),
-                )
-                .is_break()
-            {
-                return;
-            }
+        let queued =
+            rests.into_iter().try_for_each(|(target, bundle)| self.queue_bundle(target, bundle, None));
+        if queued.is_break() {
+            return;
         }
         for lane in self.lanes {
             lane.counters.scan_done.store(true, Release);

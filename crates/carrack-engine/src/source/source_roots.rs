@@ -91,10 +91,21 @@ impl SourceTree {
         entry: &Entry,
         recalls: bool,
     ) -> Option<EntryFailure> {
-        // A missing entry fails at its reading.
-        let located = self.locate(directory, held.as_fd(), entry).ok()?;
-        let layout = file_system.layout_at(located.as_fd(), located.name(), located.follow, entry.size());
+        let layout = self.layout_of(file_system, directory, held, entry)?;
         self.absent_data_of(&layout, directory, entry, recalls)
+    }
+
+    /// Returns the layout of an entry of an open directory; `None` for one that can't be examined, which
+    /// fails where it is read.
+    pub(super) fn layout_of(
+        &self,
+        file_system: &MountedFileSystem,
+        directory: &CopiedDirectoryPaths,
+        held: &OwnedFd,
+        entry: &Entry,
+    ) -> Option<FileLayout> {
+        let located = self.locate(directory, held.as_fd(), entry).ok()?;
+        Some(file_system.layout_at(located.as_fd(), located.name(), located.follow, entry.size()))
     }
 
     /// As [`absent_data`](Self::absent_data), for a file with a known layout.
