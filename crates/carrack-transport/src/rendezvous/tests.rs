@@ -133,7 +133,8 @@ fn strangers_are_told_nothing() {
     assert_eq!((streams[0].socket.read(&mut rest).unwrap(), rest[0]), (1, b'!'));
 }
 
-/// Answers each connection with `answer` of the response, and closes it if the answer is empty.
+/// Answers `count` responses with `answer`, and closes the connection if the answer is empty. A dialer that
+/// finds the path longer than a near one gives its first connection up unused: such ones do not count.
 fn answer_with(
     count: usize,
     answer: impl Fn(&[u8; RESPONSE_BYTES]) -> Vec<u8> + Send + 'static,
@@ -142,10 +143,12 @@ fn answer_with(
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         let mut kept = Vec::new();
-        for _ in 0..count {
+        while kept.len() < count {
             let (mut stream, _) = listener.accept().unwrap();
             let mut heard = [0; RESPONSE_BYTES];
-            stream.read_exact(&mut heard).unwrap();
+            if stream.read_exact(&mut heard).is_err() {
+                continue;
+            }
             let said = answer(&heard);
             stream.write_all(&said).unwrap();
             kept.push((!said.is_empty()).then_some(stream));
