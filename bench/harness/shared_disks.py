@@ -3,7 +3,7 @@
 import mmap
 import os
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .disks import MIB, Disks
@@ -116,13 +116,14 @@ class Reaper(Regular):
     def look(self):
         """All that is whole now."""
         # Temporary names begin with a dot.
-        for path in self._directory.rglob("p*"):
-            if path.is_file():
-                if self._check and not self._check(path):
-                    self.wrong.append(path.name)
-                self.bytes += path.stat().st_size
-                self.files += 1
-                path.unlink()
+        with suppress(FileNotFoundError):  # a temporary name that is gone by now: the others at the next look
+            for path in self._directory.rglob("p*"):
+                if path.is_file():
+                    if self._check and not self._check(path):
+                        self.wrong.append(path.name)
+                    self.bytes += path.stat().st_size
+                    self.files += 1
+                    path.unlink()
 
     def __exit__(self, *words):
         super().__exit__(*words)

@@ -28,7 +28,7 @@ FLEET = """\
 ## In a fleet
 
 One mover at each end, of four pairs; the threads of a fixed setting are each pair's. Sessions tune readers and streams while the manager tunes the number of pairs; nothing is remembered. What is done is
-known chunk by chunk, in lumps: after a look of 12 s at each fixed setting (8 s of which count) the best three are run as long as what is tuned, and from 20 to 60 s count. Goal: 95 % from 20 s on.
+known chunk by chunk, in lumps: after a look of 12 s at each fixed setting (8 s of which count) the best three, and the one with the most threads of each number of pairs, are run as long as what is tuned, and from 20 to 60 s count. Goal: 95 % from 20 s on.
 
 """
 

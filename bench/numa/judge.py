@@ -17,8 +17,9 @@ TICKS_WITHOUT_SEAT = 20
 # One that was seen so often and never in a seat has none.
 SAMPLES_WITHOUT_SEAT = 5
 # Threads of a process, not of a lane: the first one (hwloc sends it to each CPU before there is a plan), the one that waits for
-# signals, the watch, and the one that carries control messages between the lanes and the far end. None touches payload.
-OF_PROCESS = ("carrack", "signals", "carrack-watch", "carrack-relay")
+# signals, the one that shows the status, the watch, and the one that carries control messages between the lanes and the far end.
+# None touches payload.
+OF_PROCESS = ("carrack", "signals", "status", "carrack-watch", "carrack-relay")
 
 
 def failed_copy(seen):
