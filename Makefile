@@ -42,7 +42,7 @@ MACHINE_TESTS = $(CARGO) test --package carrack-machine --lib --release $(CARGO_
 
 .DEFAULT_GOAL := build
 .PHONY: help build build-testbed test simulate environments guest-test lint format check-scripts fuzz-smoke demo bench bench-micro limits numa-count install uninstall clean \
-    release deb deb-test tarball tarball-test cross-check sbom reproducible book
+    release deb deb-test tarball tarball-test static wheel rpm image dist demo-first-minute bare-host-test cross-check sbom reproducible book
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target words; do \
@@ -152,6 +152,30 @@ tarball-test: ## Run what `make tarball` made beside nothing but an old C librar
 	@scripts/setup tarball
 	scripts/tarball-test $(TARGET_DIR)/tarball/carrack-*.tar.xz
 
+demo-first-minute: ## Install the wheel and copy a Linux tree to a host with nothing but sshd, verified (root)
+	@scripts/demo-first-minute
+
+bare-host-test: static ## Try the static program on hosts with nothing but sshd: Debian 12, BusyBox with dropbear (root)
+	@scripts/setup bare-host
+	testbed/bare-host-test
+
+wheel: ## Make a wheel with the static program and the Python client, for pip and uv: target/wheel/
+	@scripts/wheel
+
+rpm: ## Make an RPM package with the static program, and try it: target/rpm/
+	@scripts/rpm
+	scripts/rpm --test $(TARGET_DIR)/rpm/carrack-*.rpm
+
+image: ## Make a container image with the static program, and try it: target/image/
+	@scripts/image
+	scripts/image --test $(TARGET_DIR)/image/carrack-*-$$(uname -m).tar
+
+dist: ## Make all packages of a release with checksums, for both architectures: target/dist/; KEY=FILE signs them
+	@scripts/dist $(if $(KEY),--key $(KEY)) $(ARCHES)
+
+static: ## Build static programs, which are sent to far hosts without carrack: target/static/bootstrap; ARCHES='x86_64 aarch64'
+	@scripts/static $(ARCHES)
+
 cross-check: ## Build for 64-bit ARM, and copy with it under QEMU: a whole build, not in CI
 	@scripts/setup cross
 	scripts/cross-check
@@ -161,10 +185,13 @@ book: ## Make the book of docs/, target/book/index.html
 	mdbook build docs --dest-dir $(abspath $(TARGET_DIR))/book
 
 install: build ## Install to PREFIX (default /usr/local), below DESTDIR
-	install -D -m 755 $(TARGET_DIR)/release/carrack $(DESTDIR)$(PREFIX)/bin/carrack
+	install -D -m 755 --strip $(TARGET_DIR)/release/carrack $(DESTDIR)$(PREFIX)/bin/carrack
+	for program in $(wildcard $(TARGET_DIR)/static/bootstrap/*); do \
+	    install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/carrack/bootstrap "$$program"; done
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 $(MAN_PAGES)
 
 uninstall: ## Remove what install put there
+	rm -rf $(DESTDIR)$(PREFIX)/lib/carrack/bootstrap
 	rm -f $(DESTDIR)$(PREFIX)/bin/carrack $(MAN_PAGES:docs/man/%=$(DESTDIR)$(PREFIX)/share/man/man1/%)
 
 clean: ## Remove everything built

@@ -27,3 +27,20 @@ usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; }
 # rustup puts cargo where a non-login shell doesn't look; sshd is not on an ordinary user's PATH.
 PATH="$PATH:${CARGO_HOME:-${HOME:-/root}/.cargo}/bin:/usr/local/sbin:/usr/sbin:/sbin"
 export PATH
+
+# The version of the workspace (Cargo.toml).
+workspace_version() { sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml; }
+
+# Packages of PyPI, each as NAME==VERSION, in a virtual environment.
+install_python() { # DIRECTORY PACKAGE...
+    local directory=$1
+    shift
+    [ "$(cat "$directory/wants" 2>/dev/null)" != "$*" ] || return 0
+    step "$*, from PyPI"
+    python3 -m venv --clear "$directory"
+    "$directory/bin/pip" --quiet --disable-pip-version-check install "$@" >&2
+    echo "$*" >"$directory/wants"
+}
+
+# A linker and C compiler for other C libraries and machines.
+install_zig() { install_python "$1" cargo-zigbuild==0.24.0 ziglang==0.17.1; } # DIRECTORY

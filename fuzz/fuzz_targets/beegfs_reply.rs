@@ -17,12 +17,13 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(info[8..10], stripes.target_count.to_ne_bytes());
     }
     let target: [u8; STRIPE_TARGET_BYTES] = next(&mut rest);
-    if let Ok(number) = parse_stripe_target(&target) {
-        assert!((1..=u32::from(u16::MAX)).contains(&number));
+    if let Ok(found) = parse_stripe_target(&target) {
+        assert!((1..=u32::from(u16::MAX)).contains(&found.target) && found.node != Some(0));
     }
     let target: [u8; STRIPE_TARGET_V2_BYTES] = next(&mut rest);
-    if let Ok(number) = parse_stripe_target_v2(&target) {
-        assert!(number > 0 && [&target[4..8], &target[8..12]].contains(&&number.to_ne_bytes()[..]));
+    if let Ok(found) = parse_stripe_target_v2(&target) {
+        let number = found.target.to_ne_bytes();
+        assert!(found.target > 0 && [&target[4..8], &target[8..12]].contains(&&number[..]));
     }
 });
 

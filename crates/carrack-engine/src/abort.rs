@@ -1,5 +1,5 @@
 //! The interruption of a transfer: set once, from any thread or a signal's thread, and seen by every thread
-//! that waits.
+//! that waits. The handle also knows the requests to storage for which an interrupted transfer still waits.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,6 +12,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::error::SessionError;
+use crate::storage_requests::StorageRequests;
 
 /// A handle to interrupt a transfer. Clones share its state.
 #[derive(Clone)]
@@ -23,6 +24,7 @@ struct AbortState {
     is_set: AtomicBool,
     is_dismissal: AtomicBool,
     event: OwnedFd,
+    requests: Arc<StorageRequests>,
 }
 
 impl AbortHandle {
@@ -30,7 +32,8 @@ impl AbortHandle {
     pub fn new() -> io::Result<AbortHandle> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (is_set, is_dismissal) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(AbortHandle { shared: Arc::new(AbortState { is_set, is_dismissal, event }) })
+        let requests = Arc::new(StorageRequests::new());
+        Ok(AbortHandle { shared: Arc::new(AbortState { is_set, is_dismissal, event, requests }) })
     }
 
     /// Interrupts the transfer: temporary files are removed, and the peer gets a message.
@@ -73,13 +76,24 @@ impl AbortHandle {
         self.shared.is_set.load(Ordering::Acquire)
     }
 
+    /// Returns the requests to storage in this process that have not returned, in words; `None` if there are
+    /// none. An interrupted transfer waits for them.
+    pub fn outstanding_requests(&self) -> Option<String> {
+        self.shared.requests.describe(Instant::now())
+    }
+
+    /// Returns the table in which the transfer's ends in this process note their requests.
+    pub(crate) fn storage_requests(&self) -> Arc<StorageRequests> {
+        Arc::clone(&self.shared.requests)
+    }
+
     /// Returns a duplicate of the descriptor, for a thread that polls elsewhere.
     pub(crate) fn readiness_owned(&self) -> io::Result<OwnedFd> {
         self.shared.event.try_clone()
     }
 
     /// Readable once the handle is set.
-    pub(crate) fn readiness(&self) -> BorrowedFd<'_> {
+    pub fn readiness(&self) -> BorrowedFd<'_> {
         self.shared.event.as_fd()
     }
 }

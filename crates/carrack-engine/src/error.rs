@@ -120,6 +120,15 @@ pub enum SessionError {
         /// The system's message.
         detail: String,
     },
+    /// The destination's storage on another host failed, as after the eviction of its client: data without a
+    /// journal record may be lost, and another session writes it anew.
+    #[error("{message}")]
+    StorageFault {
+        /// The path and the system's message.
+        message: String,
+        /// True if the other end has reported it.
+        is_peers: bool,
+    },
     /// The journal can't be used.
     #[error("{path}: {error}")]
     Journal {
@@ -221,7 +230,7 @@ impl SessionError {
             SessionError::NoSpace { .. } => {
                 Some("make room at the destination and run the same command again".into())
             }
-            SessionError::NotDurable { .. } => {
+            SessionError::NotDurable { .. } | SessionError::StorageFault { .. } => {
                 Some("look at the storage's health, then run the same command again".into())
             }
             SessionError::Journal { error, .. } => error.hint().map(Into::into),
@@ -243,7 +252,9 @@ impl SessionError {
     /// of another error.
     pub(crate) fn distance_from_cause(&self) -> u32 {
         match self {
-            SessionError::PeerAborted { .. } | SessionError::PeerLeft { .. } => 1,
+            SessionError::PeerAborted { .. }
+            | SessionError::PeerLeft { .. }
+            | SessionError::StorageFault { is_peers: true, .. } => 1,
             SessionError::PeerGone => 2,
             SessionError::OtherLane => 3,
             _ => 0,
@@ -278,7 +289,7 @@ impl SessionError {
             SessionError::At { error, .. } | SessionError::Over { error, .. } => error.retry_chance(),
             SessionError::Unreachable { again, .. } => *again,
             // From ssh, which reports the reason itself.
-            SessionError::PeerSilent => RetryChance::OnceMet,
+            SessionError::PeerSilent | SessionError::StorageFault { .. } => RetryChance::OnceMet,
             SessionError::Later { .. }
             | SessionError::PeerGone
             | SessionError::PeerStalled(_)
@@ -356,6 +367,22 @@ impl SessionError {
         }
     }
 
+    /// Returns true if storage on another host failed in a way that may pass.
+    pub fn is_storage_fault(&self) -> bool {
+        match self {
+            SessionError::At { error, .. } | SessionError::Over { error, .. } => error.is_storage_fault(),
+            error => matches!(error, SessionError::StorageFault { .. }),
+        }
+    }
+
+    /// Returns the error of a session whose data could not be made durable.
+    pub(crate) fn not_durable(path: String, detail: String, may_pass: bool) -> SessionError {
+        if may_pass {
+            return SessionError::StorageFault { message: format!("{path}: {detail}"), is_peers: false };
+        }
+        SessionError::NotDurable { path, detail }
+    }
+
     /// Returns true if the other end broke the protocol: it may be hostile.
     pub fn is_protocol_violation(&self) -> bool {
         use TransportError::{ControlOnData, Frame, NoCredit};
@@ -380,6 +407,7 @@ impl SessionError {
             SessionError::Dismissed | SessionError::Later { .. } => RefuseReason::Later,
             error if error.is_interrupted() => RefuseReason::Interrupted,
             error if error.is_data_stall() => RefuseReason::Data,
+            error if error.is_storage_fault() => RefuseReason::Storage,
             error if error.is_retryable() => RefuseReason::Network,
             error if error.is_destination_full() => RefuseReason::Full,
             _ => RefuseReason::Final,
@@ -398,6 +426,10 @@ impl SessionError {
             RefuseReason::Data => SessionError::PeerLeft { message, hint, is_of_data: true },
             RefuseReason::Final => SessionError::PeerAborted { message, hint, is_full: false },
             RefuseReason::Full => SessionError::PeerAborted { message, hint, is_full: true },
+            RefuseReason::Storage => SessionError::StorageFault {
+                message: format!("the other end gave up: {message}"),
+                is_peers: true,
+            },
         }
     }
 
@@ -430,6 +462,8 @@ enum RefuseReason {
     Data = 4,
     /// Its storage is full; for older versions the same as `Final`.
     Full = 5,
+    /// Its storage failed in a way that may pass; for older versions the same as `Final`.
+    Storage = 6,
 }
 
 impl RefuseReason {
@@ -441,6 +475,7 @@ impl RefuseReason {
             3 => RefuseReason::Later,
             4 => RefuseReason::Data,
             5 => RefuseReason::Full,
+            6 => RefuseReason::Storage,
             _ => RefuseReason::Final,
         }
     }
@@ -506,6 +541,10 @@ mod tests {
             full.is_destination_full() && SessionError::from_abort(full.to_message()).is_destination_full()
         );
         assert!(!SessionError::from_abort(SessionError::Internal.to_message()).is_destination_full());
+        let fault = SessionError::not_durable("x".into(), "lost".into(), true);
+        let told = SessionError::from_abort(fault.to_message());
+        assert!(told.is_storage_fault() && told.is_retryable() && told.distance_from_cause() == 1);
+        assert!(!SessionError::not_durable("x".into(), "lost".into(), false).is_retryable());
         let wrong = SessionError::Protocol("x".into());
         for error in [full, wrong, SessionError::Internal, SessionError::refused("no", "")] {
             let told = SessionError::from_abort(error.to_message());

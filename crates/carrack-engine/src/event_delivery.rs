@@ -1,13 +1,13 @@
 //! Events on their way to the user: directly to the observer at the end that the user started, and as control
 //! messages from the other end.
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use carrack_layout::FileSystems;
 use carrack_model::limits::LANES_MAX;
 use carrack_model::{
     EntryFailure, FailureKind, FailureSide, KeptMetadata, LaneReport, LargeFileProgress, MetadataLoss,
-    MetadataLossKind, SIZE_CLASSES, SourceReport, StageFill, TargetId, TargetReport, TransferEvent,
+    MetadataLossKind, SIZE_CLASSES, SourceReport, StageFill, StorageDelay, TargetReport, TransferEvent,
     UserNotice, escape,
 };
 use carrack_plan::TargetQueues;
@@ -91,10 +91,17 @@ fn notice_to_message(notice: UserNotice) -> message::NoticeMessage {
         UserNotice::Warning(text) => message::NoticeMessage { kind: 1, text, ..Default::default() },
         UserNotice::Decision(text) => message::NoticeMessage { kind: 3, text, ..Default::default() },
         UserNotice::Loss(loss) => loss_to_message(loss),
+        UserNotice::StorageDelay(delay) => delay_to_message(delay),
         UserNotice::Skipped { path, reason } => {
             message::NoticeMessage { kind: 2, text: reason, path: path.into(), ..Default::default() }
         }
     }
+}
+
+fn delay_to_message(delay: StorageDelay) -> message::NoticeMessage {
+    let text = delay.to_string();
+    let StorageDelay { target, requests, seconds, .. } = delay;
+    message::NoticeMessage { kind: 5, text, count: requests, what: target, seconds, ..Default::default() }
 }
 
 fn loss_to_message(loss: MetadataLoss) -> message::NoticeMessage {
@@ -111,6 +118,7 @@ fn loss_to_message(loss: MetadataLoss) -> message::NoticeMessage {
 fn target_to_message(report: TargetReport) -> message::TargetReportMessage {
     let TargetReport {
         label,
+        server,
         bytes,
         waiting,
         in_flight,
@@ -122,6 +130,7 @@ fn target_to_message(report: TargetReport) -> message::TargetReportMessage {
     } = report;
     message::TargetReportMessage {
         label,
+        server,
         bytes,
         waiting,
         in_flight,
@@ -136,6 +145,7 @@ fn target_to_message(report: TargetReport) -> message::TargetReportMessage {
 fn target_to_report(target: &message::TargetReportMessage) -> TargetReport {
     TargetReport {
         label: printable(&target.label),
+        server: target.server.as_deref().map(printable),
         bytes: target.bytes,
         waiting: target.waiting,
         in_flight: target.in_flight,
@@ -199,23 +209,28 @@ fn file_to_report(file: &message::LargeFileProgressMessage) -> LargeFileProgress
     }
 }
 
-/// Returns reports of the targets in use. `label` names a target.
+/// Returns reports of the targets in use.
 pub(crate) fn target_reports<T>(
     (queues, now): (&TargetQueues<T>, Duration),
-    label: impl Fn(TargetId) -> Option<Arc<str>>,
+    file_systems: &FileSystems,
 ) -> Vec<TargetReport> {
     let used = queues.verdicts(now).filter(|(state, _, bytes)| *bytes > 0 || state.waiting > 0);
-    let reports = used.take(TARGETS_TOLD_MAX).map(|(state, verdict, bytes)| TargetReport {
-        label: label(state.target)
-            .map_or_else(|| format!("target {}", state.target.0), |label| label.to_string()),
-        bytes,
-        waiting: state.waiting as u64,
-        in_flight: state.in_service,
-        limit: verdict.limit,
-        normal_us: microseconds(verdict.normal),
-        recent_us: microseconds(verdict.recent),
-        is_avoided: verdict.is_avoided,
-        avoided_count: verdict.avoided_count,
+    let reports = used.take(TARGETS_TOLD_MAX).map(|(state, verdict, bytes)| {
+        let target = file_systems.target(state.target);
+        TargetReport {
+            label: target
+                .as_ref()
+                .map_or_else(|| format!("target {}", state.target.0), |target| target.label.to_string()),
+            server: target.and_then(|target| target.server).map(|server| server.name.to_string()),
+            bytes,
+            waiting: state.waiting as u64,
+            in_flight: state.in_service,
+            limit: verdict.limit,
+            normal_us: microseconds(verdict.normal),
+            recent_us: microseconds(verdict.recent),
+            is_avoided: verdict.is_avoided,
+            avoided_count: verdict.avoided_count,
+        }
     });
     reports.collect()
 }
@@ -256,7 +271,7 @@ pub(crate) fn to_event(message: &ControlMessage, side: FailureSide) -> Option<Tr
             kind: FailureKind::from_code(failure.kind).unwrap_or(FailureKind::WriteError),
             detail: printable(&failure.detail),
         }),
-        ControlMessage::Notice(notice) => TransferEvent::Notice(notice_to_event(notice)),
+        ControlMessage::Notice(notice) => TransferEvent::Notice(notice_to_event(notice, side)),
         ControlMessage::Digest(digest) => TransferEvent::FileDigest {
             path: digest.path.clone().into(),
             size: digest.size,
@@ -276,13 +291,19 @@ pub(crate) fn to_event(message: &ControlMessage, side: FailureSide) -> Option<Tr
     })
 }
 
-fn notice_to_event(notice: &message::NoticeMessage) -> UserNotice {
+fn notice_to_event(notice: &message::NoticeMessage, side: FailureSide) -> UserNotice {
     let text = printable(&notice.text);
     match notice.kind {
         2 => UserNotice::Skipped { path: notice.path.clone().into(), reason: text },
         1 => UserNotice::Warning(text),
         3 => UserNotice::Decision(text),
         4 => loss_of(notice).map_or(UserNotice::Warning(text), UserNotice::Loss),
+        5 => UserNotice::StorageDelay(StorageDelay {
+            side,
+            target: printable(&notice.what),
+            requests: notice.count,
+            seconds: notice.seconds,
+        }),
         _ => UserNotice::Text(text),
     }
 }
@@ -327,9 +348,20 @@ mod tests {
             TransferEvent::WouldDelete { path },
             TransferEvent::Targets {
                 side: FailureSide::Sink,
-                targets: vec![TargetReport { label: "OST0007".into(), bytes: 9, ..TargetReport::default() }],
+                targets: vec![TargetReport {
+                    label: "OST0007".into(),
+                    server: Some("oss1".into()),
+                    bytes: 9,
+                    ..TargetReport::default()
+                }],
             },
             TransferEvent::Notice(UserNotice::Decision("readers 2 → 4".into())),
+            TransferEvent::Notice(UserNotice::StorageDelay(StorageDelay {
+                side: FailureSide::Sink,
+                target: "OST0007".into(),
+                requests: 3,
+                seconds: 20,
+            })),
             TransferEvent::Source(source()),
         ] {
             let message = to_message(event.clone()).unwrap();

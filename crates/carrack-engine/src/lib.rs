@@ -31,6 +31,8 @@ mod source;
 mod spill;
 mod spill_settings;
 mod stall;
+mod storage_requests;
+mod storage_retries;
 mod suspension_detector;
 mod thread_gate;
 mod tuner_memory;
@@ -54,8 +56,8 @@ pub use session::{
 };
 pub use session_retries::{DataPathFallback, SessionTransport, run_with_retries};
 pub use settings::{
-    EndSettings, FabricWanted, JournalSettings, PeerChannel, PoolReduction, ThirdPartyEndChannels,
-    TransferIdentity, TransferRequest,
+    EndSettings, FabricWanted, FarProgramSource, JournalSettings, PeerChannel, PoolReduction,
+    ThirdPartyEndChannels, TransferIdentity, TransferRequest,
 };
 pub use spill_settings::{SpillDirectory, SpillSettings};
 pub use tuner_memory::{TunerHistory, TunerMemory};

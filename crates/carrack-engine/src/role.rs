@@ -3,7 +3,7 @@
 use carrack_model::FailureSide;
 
 /// The part of this process in a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SessionRole {
     /// It reads.
     Source,

@@ -26,6 +26,11 @@ const TURN_MAX: Duration = Duration::from_secs(3_600);
 /// another end that was killed, several are more often a fault of the path.
 const BROKEN_DATA_MAX: u32 = 3;
 
+/// The sessions of a run that may end with a fault of the destination's storage, and the wait after the first
+/// one, which doubles: 30 s in total. A disk that loses every write must not be written forever.
+const STORAGE_FAULTS_MAX: u32 = 4;
+const STORAGE_WAIT: Duration = Duration::from_secs(2);
+
 /// A shorter session does not show the speed of its path.
 const CRAWL_MIN: Duration = Duration::from_secs(5);
 
@@ -64,18 +69,7 @@ pub fn run_with_retries(
     abort: &AbortHandle,
     session: &mut dyn FnMut(SessionTransport) -> TransferOutcome,
 ) -> TransferOutcome {
-    let mut run = SessionRetries {
-        retries,
-        began: Instant::now(),
-        backoff: Backoff::default(),
-        turns: Backoff::default(),
-        waited_for_turn: Duration::ZERO,
-        has_stood: false,
-        way: SessionTransport::default(),
-        broken_data_count: 0,
-        session_count: 0,
-        summary: TransferSummary::default(),
-    };
+    let mut run = SessionRetries::new(retries);
     loop {
         let began = Instant::now();
         let outcome = session(run.way);
@@ -110,12 +104,30 @@ struct SessionRetries {
     way: SessionTransport,
     /// Sessions in a row that moved nothing and whose data connections broke.
     broken_data_count: u32,
+    /// Sessions that ended with a fault of the destination's storage.
+    storage_fault_count: u32,
     /// Sessions that were established.
     session_count: u32,
     summary: TransferSummary,
 }
 
 impl SessionRetries {
+    fn new(retries: u32) -> SessionRetries {
+        SessionRetries {
+            retries,
+            began: Instant::now(),
+            backoff: Backoff::default(),
+            turns: Backoff::default(),
+            waited_for_turn: Duration::ZERO,
+            has_stood: false,
+            way: SessionTransport::default(),
+            broken_data_count: 0,
+            storage_fault_count: 0,
+            session_count: 0,
+            summary: TransferSummary::default(),
+        }
+    }
+
     fn record_outcome(&mut self, outcome: &TransferOutcome) {
         self.has_stood |= outcome.advance >= FurthestSessionPoint::Stood;
         if outcome.advance >= FurthestSessionPoint::Stood {
@@ -139,6 +151,9 @@ impl SessionRetries {
             RetryChance::Soon => self.has_stood || self.began.elapsed() < SOON,
             RetryChance::Always => true,
         };
+        if error.is_storage_fault() {
+            return is_plausible && self.retries > 0 && self.storage_fault_count < STORAGE_FAULTS_MAX;
+        }
         is_plausible
             && self.retries > 0
             && (self.is_uncounted_wait(error) || self.backoff.tries() < self.retries)
@@ -168,6 +183,10 @@ impl SessionRetries {
             let wait = told.unwrap_or(wait).min(TURN_MAX);
             self.waited_for_turn += wait;
             (wait, String::new())
+        } else if error.is_storage_fault() {
+            self.storage_fault_count += 1;
+            let wait = STORAGE_WAIT * (1 << (self.storage_fault_count - 1));
+            (wait, format!(" ({} of {STORAGE_FAULTS_MAX})", self.storage_fault_count))
         } else {
             let wait = self.backoff.next_wait(chance);
             assert!(self.backoff.tries() <= self.retries, "no more tries fail than may");
@@ -467,6 +486,23 @@ mod tests {
                 "{first}"
             );
         }
+    }
+
+    #[test]
+    fn a_fault_of_the_storage_is_tried_again_a_few_times_however_much_was_moved() {
+        let fault = || Err(SessionError::not_durable("x".into(), "lost".into(), true));
+        let abort = AbortHandle::new().unwrap();
+        let mut run = SessionRetries::new(8);
+        abort.interrupt();
+        for _ in 0..STORAGE_FAULTS_MAX {
+            let outcome = moved(1, fault());
+            run.record_outcome(&outcome);
+            let error = outcome.result.unwrap_err();
+            assert!(run.should_retry(&error));
+            // The interrupt ends each wait at once.
+            assert!(run.wait(&error, outcome.advance, &CollectedWarnings::default(), &abort).is_err());
+        }
+        assert!(!run.should_retry(&fault().unwrap_err()));
     }
 
     #[test]

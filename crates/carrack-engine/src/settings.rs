@@ -1,25 +1,28 @@
 //! The settings of one end, and the parts of a transfer.
 
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use carrack_layout::{FileSystems, MountedFileSystem, StorageTarget, TargetAttachmentKind};
+use carrack_layout::{
+    FileSystems, MountedFileSystem, StorageTarget, TargetAttachmentKind, split_declared_mount,
+};
 use carrack_machine::{CoreIsolationMode, DescriptorBudget, MemoryLimit, PlacementScheme};
 use carrack_model::limits::{
     CLASS_BYTES_MAX, GROUP_BYTES, GROUP_MS, IO_THREADS_MAX, LANES_MAX, POOL_BYTES_DEFAULT, SLOT_COUNT_MIN,
     SPILL_DIRECTORIES_MAX, STALL_MS_DEFAULT, STALL_MS_MIN,
 };
 use carrack_model::{
-    AgreedTransferSpec, Durability, MetadataFidelity, ScanSelection, SchedulingOptions,
-    SchedulingPolicyChoice, SinkIoMethod, SourceReadMethod, TransferEvent, TransferExecutionId, TransferId,
-    UserNotice, WriteVerification, json_bytes,
+    AgreedTransferSpec, CongestionControlChoice, Durability, MetadataFidelity, ScanSelection,
+    SchedulingOptions, SchedulingPolicyChoice, SinkIoMethod, SourceReadMethod, TransferEvent,
+    TransferExecutionId, TransferId, UserNotice, WriteVerification, json_bytes,
 };
 use carrack_plan::{RateCaps, RateLimits, ScheduledRateLimits};
 use carrack_storage::{PathBase, PathPurpose, ScanFilter};
-use carrack_transport::ControlChannel;
+use carrack_transport::{ControlChannel, TlsChannel};
 use carrack_wire::message::{self, MessageError};
 use carrack_wire::{from_json, to_json};
 use serde::{Deserialize, Serialize};
@@ -66,7 +69,7 @@ pub struct EndSettings {
     pub sink_io: SinkIoMethod,
     /// The choice of the next storage target, and its limits (L7, L15).
     pub scheduling: SchedulingOptions,
-    /// Mounts that are a target each. An end uses those that it has.
+    /// Mounts that are a target each, in the form of [`split_declared_mount`]. An end uses those that it has.
     #[serde(with = "json_bytes::list")]
     pub target_sets: Vec<PathBuf>,
     /// True to read files that were released to an archive, which recalls them.
@@ -132,6 +135,14 @@ pub struct EndSettings {
     pub over_control: bool,
     /// The largest segments of data connections, in either direction; `None` for the system's choice.
     pub segment_bytes: Option<u32>,
+    /// The congestion control of the source's data connections. Not sent where it is the default, which older
+    /// ends take for granted.
+    #[serde(skip_serializing_if = "is_default")]
+    pub congestion_control: CongestionControlChoice,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Payload memory if a cgroup or a resource limit leaves less than requested.
@@ -191,6 +202,7 @@ impl Default for EndSettings {
             fabric: FabricWanted::Off,
             over_control: false,
             segment_bytes: None,
+            congestion_control: CongestionControlChoice::default(),
         }
     }
 }
@@ -286,6 +298,15 @@ impl TransferIdentity {
     }
 }
 
+/// Programs for far hosts that have none, and whose shell waits for one.
+pub trait FarProgramSource: fmt::Debug + Send + Sync {
+    /// Returns the bytes for the far shell that sent this line; it starts the program that is in them.
+    ///
+    /// # Errors
+    /// If there is no program for that host.
+    fn program_for(&self, line: &[u8]) -> Result<Vec<u8>, SessionError>;
+}
+
 /// The connection to the other end.
 #[derive(Debug)]
 pub struct PeerChannel {
@@ -295,6 +316,8 @@ pub struct PeerChannel {
     pub host: String,
     /// A bearer token for an end that requires one; empty for none.
     pub token: String,
+    /// What a far shell gets that has no carrack to start.
+    pub programs: Option<Arc<dyn FarProgramSource>>,
 }
 
 /// The connections to both ends of a third-party transfer.
@@ -311,7 +334,13 @@ pub struct ThirdPartyEndChannels {
 impl PeerChannel {
     /// Creates a peer behind two pipes, which another program protects.
     pub fn over_pipes(input: OwnedFd, output: OwnedFd, host: String) -> PeerChannel {
-        PeerChannel { channel: ControlChannel::Pipes { input, output }, host, token: String::new() }
+        let channel = ControlChannel::Pipes { input, output };
+        PeerChannel { channel, host, token: String::new(), programs: None }
+    }
+
+    /// Creates a peer that was reached by TLS; `token` is empty if it requires none.
+    pub fn over_tls(channel: TlsChannel, host: String, token: String) -> PeerChannel {
+        PeerChannel { channel: ControlChannel::Tls(Box::new(channel)), host, token, programs: None }
     }
 }
 
@@ -324,6 +353,11 @@ pub(crate) struct EndRateLimits {
 }
 
 impl EndSettings {
+    /// Returns true if others go first (L15).
+    pub(crate) fn is_nice(&self) -> bool {
+        self.scheduling.policy == SchedulingPolicyChoice::Adaptive { nice: true }
+    }
+
     /// Returns true if objects are taken one by one, even from a single target: there is a rate limit, or
     /// others may get the target next.
     pub(crate) fn holds_back(&self) -> bool {
@@ -438,10 +472,10 @@ impl EndSettings {
     /// Returns the known facts about this end's file systems. Mounts of a set that do not exist here are the
     /// other end's.
     pub(crate) fn file_systems(&self, base: &PathBase) -> Result<FileSystems, SessionError> {
-        let here = self
-            .target_sets
-            .iter()
-            .filter(|path| base.look(path, PathPurpose::Write).is_ok_and(|looked| looked.is_directory));
+        let here = self.target_sets.iter().filter(|declared| {
+            let (_, path) = split_declared_mount(declared);
+            base.look(path, PathPurpose::Write).is_ok_and(|looked| looked.is_directory)
+        });
         let here: Vec<PathBuf> = here.cloned().collect();
         base.file_systems(&here).map_err(|error| {
             let hint = "name each mount once, by its mount point";
@@ -562,7 +596,7 @@ pub(crate) fn depth_of_queue(target: &StorageTarget, in_flight_max: u32) -> u32 
 #[cfg(test)]
 mod tests {
     use carrack_model::{
-        FileOwnerMap, KeptMetadata, LinkPolicy, ModeChange, NO_NUMBER, Timestamp, UserOrGroup,
+        FileOwnerMap, FilterLanguage, KeptMetadata, LinkPolicy, ModeChange, NO_NUMBER, Timestamp, UserOrGroup,
     };
 
     use std::time::UNIX_EPOCH;
@@ -612,7 +646,7 @@ mod tests {
                 in_flight_max: 9,
                 ..SchedulingOptions::default()
             },
-            target_sets: vec!["/mnt/a".into(), "/mnt/b".into()],
+            target_sets: vec!["/mnt/a".into(), "nas1=/mnt/b".into()],
             recall: true,
             lanes: 2,
             placement: PlacementScheme::Mmb,
@@ -647,7 +681,8 @@ mod tests {
                 omit_dir_times: true,
             },
             selection: ScanSelection {
-                patterns: vec!["*.o".into(), "!keep.o".into()],
+                patterns: vec!["+ keep.o".into(), "- *.o".into()],
+                language: FilterLanguage::Rsync,
                 size_min: 7,
                 size_max: Some(0),
                 newer: Some(Timestamp { seconds: -1, nanoseconds: 5 }),
@@ -657,6 +692,7 @@ mod tests {
             },
             tunes: false,
             segment_bytes: Some(536),
+            congestion_control: CongestionControlChoice::Named("bbr".into()),
             ..EndSettings::default()
         };
         assert_eq!(EndSettings::of_json(&settings.to_json()), Ok(settings.clone()));
@@ -665,6 +701,10 @@ mod tests {
             let settings = EndSettings { scheduling, ..settings.clone() };
             assert_eq!(EndSettings::of_json(&settings.to_json()), Ok(settings));
         }
+        // A peer that knows one language only is not told of others.
+        assert!(
+            settings.to_json().contains("language") && !EndSettings::default().to_json().contains("language")
+        );
         // A missing value has its default.
         assert_eq!(EndSettings::of_json("{}"), Ok(EndSettings::default()));
     }

@@ -48,6 +48,8 @@ pub struct FileSystems {
 struct DeclaredMount {
     inode: u64,
     path: PathBuf,
+    /// The server that the user named.
+    server: Option<String>,
 }
 
 /// The reason why mounts can't be a set.
@@ -74,7 +76,7 @@ pub enum DeclaredMountsError {
 
 impl FileSystems {
     /// Starts with `sets` only: mount directories that the user declared as one set, with one target for each
-    /// mount.
+    /// mount, in the form of [`split_declared_mount`].
     ///
     /// # Errors
     /// [`DeclaredMountsError`]; a directory that is named twice counts once.
@@ -94,13 +96,17 @@ impl FileSystems {
         open: impl Fn(&Path) -> io::Result<D>,
     ) -> Result<FileSystems, DeclaredMountsError> {
         let mut set: HashMap<u64, DeclaredMount> = HashMap::new();
-        for path in sets {
-            let stat = open(path)
+        for declared in sets {
+            let (server, path) = split_declared_mount(declared);
+            let path = path.to_path_buf();
+            let stat = open(&path)
                 .and_then(|directory| Ok(fstat(directory)?))
                 .map_err(|error| DeclaredMountsError::Unusable { path: path.clone(), error })?;
-            let other = set.insert(stat.st_dev, DeclaredMount { inode: stat.st_ino, path: path.clone() });
+            let server = server.map(str::to_owned);
+            let mount = DeclaredMount { inode: stat.st_ino, path: path.clone(), server };
+            let other = set.insert(stat.st_dev, mount);
             if let Some(other) = other.filter(|other| other.inode != stat.st_ino) {
-                return Err(DeclaredMountsError::SameFileSystem { first: other.path, second: path.clone() });
+                return Err(DeclaredMountsError::SameFileSystem { first: other.path, second: path });
             }
         }
         let (known, registry) = (RwLock::default(), Arc::default());
@@ -129,10 +135,29 @@ impl FileSystems {
 
     /// A target that a layout has named.
     pub fn target(&self, id: TargetId) -> Option<StorageTarget> {
-        let target = self.registry.get(id)?;
-        let label =
-            if self.is_discreet { format!("target {}", id.0).into() } else { Arc::clone(&target.label) };
-        Some(StorageTarget { label, ..target })
+        let mut target = self.registry.get(id)?;
+        if self.is_discreet {
+            target.label = format!("target {}", id.0).into();
+            if let Some(server) = &mut target.server {
+                server.name = format!("server {}", server.id.0).into();
+            }
+        }
+        Some(target)
+    }
+
+    /// The name of a target for messages: its label, and its server if that is known; of a mount that is the
+    /// mounted device.
+    pub fn target_description(&self, id: TargetId) -> Option<String> {
+        let target = self.target(id)?;
+        if let Some(server) = &target.server {
+            return Some(format!("{} ({})", target.label, server.name));
+        }
+        let is_mount = target.medium == TargetAttachmentKind::Network && target.label.starts_with('/');
+        let shared = target.shared_name.filter(|_| is_mount && !self.is_discreet);
+        Some(match shared.as_deref().and_then(|name| name.strip_suffix(&format!("/{}", target.label))) {
+            Some(device) => format!("{} ({device})", target.label),
+            None => target.label.to_string(),
+        })
     }
 
     /// All targets that layouts have named so far.
@@ -158,7 +183,9 @@ impl FileSystems {
             None => None,
         };
         let own = self.own_target(device, magic, mount.as_ref(), provider.is_some());
-        let pieces = FileSystemTargets::new(self.registry.clone(), device, &own, scope);
+        let request_bytes = provider.as_ref().and_then(|provider| provider.request_bytes());
+        let pieces = FileSystemTargets::new(self.registry.clone(), device, &own, scope)
+            .with_request_bytes(request_bytes);
         MountedFileSystem::new(kind, mount.map(|mount| mount.point), own, provider, pieces)
     }
 
@@ -180,16 +207,18 @@ impl FileSystems {
             None => mount_target(device, medium, mount),
         };
         let scope = (!has_pieces).then(|| own_scope(medium, is_on_disks, mount)).flatten();
-        let mut names = TargetLabelAndName::new(&label, scope.as_deref());
+        let server = if has_pieces { None } else { mount.and_then(mount_server) };
+        let mut names = TargetLabelAndName::new(&label, scope.as_deref()).on_server(server);
         if let Some(member) = self.set.get(&device) {
             // The label is the user's name for it here; other hosts share it by its storage.
             key = TargetKey::FileSystem(device);
             names.label = label_of(&member.path).into();
+            names.server = member.server.as_deref().map(Into::into).or(names.server);
         }
         let met = self.registry.get_or_insert(key, || names.clone(), medium, disk_count);
         // If there are too many targets, files of this one are queued with those of target 0, which stands
         // for none.
-        met.unwrap_or_else(|| StorageTarget::new(TargetId(0), names, medium, disk_count))
+        met.unwrap_or_else(|| StorageTarget::new(TargetId(0), names, None, medium, disk_count))
     }
 }
 
@@ -224,6 +253,27 @@ fn own_scope(medium: TargetAttachmentKind, is_on_disks: bool, mount: Option<&Mou
             is_storage.then(host_name)
         }
         TargetAttachmentKind::Network => Some(label_of(&mount?.source)),
+    }
+}
+
+/// The server of a mount that has a single one: NFS (`host:/export`) and SMB (`//host/share`).
+fn mount_server(mount: &MountRecord) -> Option<String> {
+    let source = mount.source.to_str()?;
+    let server = match &*mount.kind {
+        "nfs" | "nfs4" => source.split_once(":/")?.0,
+        "cifs" | "smb3" => source.strip_prefix("//")?.split('/').next()?,
+        _ => return None,
+    };
+    Some(server.to_owned()).filter(|server| !server.is_empty())
+}
+
+/// Splits a declared mount: `DIR`, or `SERVER=DIR` if several mounts are of one server. A directory whose
+/// first component contains `=` is written with a slash before it.
+pub fn split_declared_mount(declared: &Path) -> (Option<&str>, &Path) {
+    let split = declared.to_str().and_then(|text| text.split_once('='));
+    match split.filter(|(server, _)| !server.is_empty() && !server.contains('/')) {
+        Some((server, path)) => (Some(server), Path::new(path)),
+        None => (None, declared),
     }
 }
 
@@ -271,28 +321,34 @@ fn choose_provider(
 ) -> (FileSystemKind, Option<Box<dyn LayoutProvider>>) {
     let (kind, provider): (_, Box<dyn LayoutProvider>) = match (magic, mount.map_or("", |mount| &mount.kind))
     {
-        (LUSTRE_MAGIC, _) => {
-            let name = mount.and_then(|mount| lustre_name(&label_of(&mount.source)));
-            (FileSystemKind::Lustre, Box::new(LustreProvider::new(name.as_deref())))
-        }
+        (LUSTRE_MAGIC, _) => (FileSystemKind::Lustre, lustre_provider(mount)),
         (CEPH_MAGIC, _) => (FileSystemKind::CephFs, Box::new(CephFsProvider::new(true, mount))),
         (BEEGFS_MAGIC, _) => (FileSystemKind::BeeGfs, Box::new(BeeGfsProvider)),
         (GPFS_MAGIC, _) => (FileSystemKind::Gpfs, Box::new(GpfsProvider::default())),
         (FUSE_MAGIC, "fuse.ceph-fuse" | "fuse.ceph") => {
             (FileSystemKind::CephFs, Box::new(CephFsProvider::new(false, mount)))
         }
-        (FUSE_MAGIC, "fuse.glusterfs") => (FileSystemKind::Gluster, Box::new(GlusterProvider)),
+        (FUSE_MAGIC, "fuse.glusterfs") => {
+            let point = mount.map(|mount| &*mount.point);
+            (FileSystemKind::Gluster, Box::new(GlusterProvider::new(point)))
+        }
         (FUSE_MAGIC, _) if LustreProvider::answers(&LayoutQueryFile::Held(fd)) => {
-            (FileSystemKind::Lustre, Box::new(LustreProvider::new(None)))
+            (FileSystemKind::Lustre, lustre_provider(mount))
         }
         _ => return (FileSystemKind::Plain, None),
     };
     (kind, Some(provider))
 }
 
+fn lustre_provider(mount: Option<&MountRecord>) -> Box<LustreProvider> {
+    let name = mount.and_then(|mount| lustre_name(&label_of(&mount.source)));
+    Box::new(LustreProvider::new(name.as_deref()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mount_table::parse_table;
     use crate::{RequestedLayout, StripeOutcome};
     use rustix::io::Errno;
     use std::fs::File;
@@ -378,6 +434,37 @@ mod tests {
     }
 
     #[test]
+    fn a_declared_mount_may_name_its_server() {
+        for (declared, server, path) in [
+            ("/mnt/a", None, "/mnt/a"),
+            ("nas1=/mnt/a", Some("nas1"), "/mnt/a"),
+            ("nas1=a=b", Some("nas1"), "a=b"),
+            ("./a=b", None, "./a=b"),
+            ("/mnt/a=b", None, "/mnt/a=b"),
+            ("=a", None, "=a"),
+        ] {
+            assert_eq!(split_declared_mount(Path::new(declared)), (server, Path::new(path)), "{declared}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let held = File::open(dir.path()).unwrap();
+        let systems = FileSystems::new(&[format!("nas1={}", dir.path().display()).into()]).unwrap();
+        let own = systems.file_system_of(held.as_fd()).unwrap().own_target().clone();
+        assert_eq!((&*own.label, &*own.server.unwrap().name), (dir.path().to_str().unwrap(), "nas1"));
+    }
+
+    #[test]
+    fn a_mount_of_a_server_has_its_name() {
+        let table = b"1 0 0:9 / /a rw - nfs4 nas1:/export rw\n2 0 0:9 / /a rw - nfs [fd00::1]:/ rw\n\
+                      3 0 0:9 / /a rw - cifs //nas2/share/x rw\n4 0 8:2 / /a rw - xfs /dev/a:/b rw\n\
+                      5 0 0:9 / /a rw - fuse.glusterfs h:/v rw\n";
+        let servers: Vec<_> = parse_table(table).map(|mount| mount_server(&mount)).collect();
+        assert_eq!(
+            servers,
+            [Some("nas1"), Some("[fd00::1]"), Some("nas2"), None, None].map(|s| s.map(str::to_owned))
+        );
+    }
+
+    #[test]
     fn what_can_not_be_a_set_is_told() {
         let dir = tempfile::tempdir().unwrap();
         let top = dir.path();
@@ -401,7 +488,7 @@ mod tests {
         let systems = none();
         let found = systems.file_system_of(handle.as_fd()).unwrap();
         let fixed = RequestedLayout::Fixed { count: 4, stripe_bytes: None, pool: None };
-        let auto = RequestedLayout::Auto { file_bytes: 5 << 30 };
+        let auto = RequestedLayout::Auto { file_bytes: 5 << 30, avoided: Vec::new() };
         let outcomes = [(b"a", &RequestedLayout::Default), (b"b", &auto), (b"c", &fixed), (b"a", &auto)].map(
             |(name, stripe)| {
                 let (flags, mode) = (OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);

@@ -1,4 +1,4 @@
-//! The `ioctl` calls of file systems that have no attributes.
+//! The `ioctl` calls of file systems that lack an attribute.
 //!
 //! All their `unsafe` code is here. Numbers of type 'f' have another meaning on every file system: callers
 //! check `f_type` first.
@@ -73,6 +73,7 @@ mod tests {
 
     #[test]
     fn the_numbers_are_those_of_the_headers() {
+        assert_eq!(read_opcode::<4>(b'f', 175), 0x8004_66AF);
         assert_eq!(read_opcode::<6>(b'f', 22), 0x8006_6616);
         assert_eq!(read_opcode::<12>(b'f', 25), 0x800C_6619);
         assert_eq!(read_opcode::<262>(b'f', 26), 0x8106_661A);

@@ -1,5 +1,7 @@
 //! The shape of a file's layout without its targets, for reports and for the layout of another file.
 
+use carrack_model::TargetId;
+
 /// The striping of a file, without object IDs and without the first target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StripeGeometry {
@@ -34,6 +36,8 @@ pub enum StripePattern {
     Striped,
     /// RAID 0 with several objects on a target (Lustre's overstriping).
     Overstriped,
+    /// RAID 0 in a part that grows into the room behind it (Lustre's self-extending layout).
+    Extending,
     /// On the metadata server, with the inode (Lustre's data on MDT).
     Metadata,
     /// Objects that are placed independently (CephFS, GPFS, sharded GlusterFS).
@@ -54,8 +58,9 @@ pub enum RequestedLayout {
     /// The default of its directory.
     #[default]
     Default,
-    /// The layout of another file. If a file system has no components, or refuses these, the stripe count,
-    /// stripe size and pool of the widest component.
+    /// The layout of another file, as one replica, and without room into which components grow. If a file
+    /// system has no components, or refuses these, the stripe count, stripe size and pool of the widest
+    /// component.
     Like(StripeGeometry),
     /// The same for every file.
     Fixed {
@@ -70,6 +75,8 @@ pub enum RequestedLayout {
     Auto {
         /// Size of the file in bytes.
         file_bytes: u64,
+        /// Targets that others should be chosen before, as they are congested.
+        avoided: Vec<TargetId>,
     },
 }
 
@@ -95,7 +102,14 @@ pub(super) struct StripeRequest<'a> {
     /// Several components if the ranges differ; the fields above are then those of the widest component.
     pub(super) components: &'a [ComponentGeometry],
     /// Set if any distribution over several targets satisfies the request.
-    pub(super) is_auto: bool,
+    pub(super) auto: Option<AutoPlacement<'a>>,
+}
+
+/// What a file system needs to choose the targets of a new file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct AutoPlacement<'a> {
+    pub(super) file_bytes: u64,
+    pub(super) avoided: &'a [TargetId],
 }
 
 impl<'a> StripeRequest<'a> {
@@ -114,9 +128,10 @@ impl RequestedLayout {
             RequestedLayout::Fixed { count, stripe_bytes, pool } => {
                 StripeRequest::new(*count, stripe_bytes.unwrap_or(0), pool.as_deref())
             }
-            RequestedLayout::Auto { file_bytes } => {
+            RequestedLayout::Auto { file_bytes, avoided } => {
                 let count = file_bytes.div_ceil(AUTO_BYTES_PER_STRIPE).clamp(1, u64::from(u32::MAX - 1));
-                StripeRequest { is_auto: true, ..StripeRequest::new(count as u32, 0, None) }
+                let auto = Some(AutoPlacement { file_bytes: *file_bytes, avoided });
+                StripeRequest { auto, ..StripeRequest::new(count as u32, 0, None) }
             }
         };
         request.has_preferences().then_some(request)
@@ -131,10 +146,22 @@ impl StripeGeometry {
         on_storage.max_by_key(|component| component.stripe_count)
     }
 
+    /// Returns true if stripe count, stripe size and pool are all of it, apart from mirrors.
+    pub fn is_plain(&self) -> bool {
+        let is_special = |pattern| {
+            matches!(pattern, StripePattern::Overstriped | StripePattern::Extending | StripePattern::Metadata)
+        };
+        self.components.len() < 2 && !self.components.iter().any(|component| is_special(component.pattern))
+    }
+
     fn request(&self) -> Option<StripeRequest<'_>> {
-        let widest = self.widest()?;
-        let request = StripeRequest::new(widest.stripe_count, widest.stripe_bytes, widest.pool.as_deref());
-        let components = if self.components.len() > 1 { &self.components[..] } else { &[] };
+        let request = match self.widest() {
+            Some(widest) => {
+                StripeRequest::new(widest.stripe_count, widest.stripe_bytes, widest.pool.as_deref())
+            }
+            None => StripeRequest::new(0, 0, None),
+        };
+        let components = if self.is_plain() { &[] } else { &self.components[..] };
         Some(StripeRequest { components, ..request })
     }
 }
@@ -146,12 +173,13 @@ impl<'a> StripeRequest<'a> {
             stripe_bytes: (stripe_bytes > 0).then_some(stripe_bytes),
             pool: pool.filter(|pool| !pool.is_empty()),
             components: &[],
-            is_auto: false,
+            auto: None,
         }
     }
 
     fn has_preferences(&self) -> bool {
-        self.count.is_some() || self.stripe_bytes.is_some() || self.pool.is_some()
+        let is_named = self.count.is_some() || self.stripe_bytes.is_some() || self.pool.is_some();
+        is_named || !self.components.is_empty()
     }
 }
 
@@ -173,7 +201,7 @@ mod tests {
         ];
         let like = RequestedLayout::Like(StripeGeometry { components, mirrors: 1 });
         let request = like.request().unwrap();
-        assert_eq!((request.count, request.stripe_bytes, request.is_auto), (Some(8), Some(1 << 22), false));
+        assert_eq!((request.count, request.stripe_bytes, request.auto), (Some(8), Some(1 << 22), None));
         assert_eq!(RequestedLayout::Like(StripeGeometry::default()).request(), None);
     }
 
@@ -182,7 +210,7 @@ mod tests {
         for (file_bytes, count) in
             [(0, 1), (1, 1), (1 << 30, 1), ((1 << 30) + 1, 2), (u64::MAX, u32::MAX - 1)]
         {
-            let stripe = RequestedLayout::Auto { file_bytes };
+            let stripe = RequestedLayout::Auto { file_bytes, avoided: Vec::new() };
             assert_eq!(stripe.request().and_then(|request| request.count), Some(count), "{file_bytes}");
         }
     }

@@ -116,7 +116,7 @@ fn find(mounts: &[MountRecord], id: Option<u64>, device: (u32, u32)) -> Option<M
     by_id.or_else(|| mounts.iter().rfind(|mount| mount.device == device)).cloned()
 }
 
-fn parse_table(table: &[u8]) -> impl Iterator<Item = MountRecord> {
+pub(super) fn parse_table(table: &[u8]) -> impl Iterator<Item = MountRecord> {
     table.split(|&byte| byte == b'\n').filter_map(parse)
 }
 

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use carrack_plan::{Layout, SingleTarget};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::file_ref::LayoutQueryFile;
@@ -22,7 +23,7 @@ pub enum FileSystemKind {
     Lustre,
     /// CephFS: objects over OSDs.
     CephFs,
-    /// GlusterFS: whole files on bricks.
+    /// GlusterFS: whole files, or their shards, on bricks.
     Gluster,
     /// BeeGFS: chunks over storage targets.
     BeeGfs,
@@ -74,6 +75,8 @@ pub struct MountedFileSystem {
     whole: Arc<dyn Layout>,
     provider: Option<Box<dyn LayoutProvider>>,
     pieces: FileSystemTargets,
+    /// The layout that the root of the file system gives to new files, once it was asked for.
+    root_default: OnceLock<Option<StripeGeometry>>,
 }
 
 impl MountedFileSystem {
@@ -85,7 +88,8 @@ impl MountedFileSystem {
         pieces: FileSystemTargets,
     ) -> MountedFileSystem {
         let whole = Arc::new(SingleTarget { target: own.id });
-        MountedFileSystem { kind, mount_point, own, whole, provider, pieces }
+        let root_default = OnceLock::new();
+        MountedFileSystem { kind, mount_point, own, whole, provider, pieces, root_default }
     }
 
     /// The kind of the file system.
@@ -112,6 +116,44 @@ impl MountedFileSystem {
     /// Returns true if files may have their own targets, so that layouts are worth reading.
     pub fn has_layouts(&self) -> bool {
         self.provider.is_some()
+    }
+
+    /// The size of requests that suits its files, a power of two, if that is more than elsewhere.
+    pub fn request_bytes(&self) -> Option<u32> {
+        self.pieces.request_bytes()
+    }
+
+    /// The shape of the layout that a directory (`O_PATH` will do) gives to new files; none if none is told.
+    pub fn default_geometry_of(&self, directory: BorrowedFd<'_>) -> Option<StripeGeometry> {
+        self.default_of(&LayoutQueryFile::Held(directory))
+    }
+
+    /// As [`MountedFileSystem::default_geometry_of`], if it differs from that of the whole file system, which
+    /// directories without their own show too.
+    pub fn own_default_geometry_of(&self, directory: BorrowedFd<'_>) -> Option<StripeGeometry> {
+        if self.kind != FileSystemKind::Lustre {
+            return None;
+        }
+        let found = self.default_geometry_of(directory)?;
+        let of_all = self.root_default.get_or_init(|| {
+            let root = self.mount_point.as_ref()?.as_os_str().as_bytes();
+            self.default_of(&LayoutQueryFile::Named { directory: CWD, name: root, follow: true })
+        });
+        (of_all.as_ref() != Some(&found)).then_some(found)
+    }
+
+    fn default_of(&self, directory: &LayoutQueryFile<'_>) -> Option<StripeGeometry> {
+        self.provider.as_ref()?.layout_of(directory, 0, &self.pieces).ok()?.geometry
+    }
+
+    /// Gives the new files in a directory (`O_PATH` will do) the layout of another one's.
+    pub fn set_default(&self, directory: BorrowedFd<'_>, geometry: &StripeGeometry) -> StripeOutcome {
+        let stripe = RequestedLayout::Like(geometry.clone());
+        match (stripe.request(), &self.provider) {
+            (None, _) => StripeOutcome::Default,
+            (Some(request), Some(provider)) => provider.set_default(directory, &request),
+            (Some(_), None) => StripeOutcome::Refused(format!("{} has no stripes to set", self.kind)),
+        }
     }
 
     /// Returns true if the data of files may be elsewhere: in an archive, from where a read would restore it,
@@ -181,8 +223,18 @@ impl MountedFileSystem {
         let file = LayoutFileToCreate { directory, name, flags, mode };
         match (stripe.request(), &self.provider) {
             (None, _) => Ok((file.create(OFlags::empty())?, StripeOutcome::Default)),
-            (Some(request), Some(provider)) => provider.create(&file, &request),
-            (Some(request), None) if request.is_auto => {
+            (Some(request), Some(provider)) => {
+                let (file, outcome) = provider.create(&file, &request, &self.pieces)?;
+                let is_flat = self.kind != FileSystemKind::Lustre && !request.components.is_empty();
+                match outcome {
+                    StripeOutcome::Set if is_flat => {
+                        let why = format!("striped as its widest component: {} has no others", self.kind);
+                        Ok((file, StripeOutcome::Refused(why)))
+                    }
+                    outcome => Ok((file, outcome)),
+                }
+            }
+            (Some(request), None) if request.auto.is_some() => {
                 Ok((file.create(OFlags::empty())?, StripeOutcome::Default))
             }
             (Some(_), None) => file.create_with_default(format!("{} has no stripes to set", self.kind)),

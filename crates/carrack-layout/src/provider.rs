@@ -23,12 +23,23 @@ pub(super) trait LayoutProvider: Send + Sync + fmt::Debug {
         pieces: &FileSystemTargets,
     ) -> Result<FoundLayout, MissingLayoutReason>;
 
+    /// Returns the largest request of a client, if objects of that size suit the file system; a power of two.
+    fn request_bytes(&self) -> Option<u32> {
+        None
+    }
+
     /// Creates a file with the requested striping, or with the default if that is refused.
     fn create(
         &self,
         file: &LayoutFileToCreate<'_>,
         request: &StripeRequest<'_>,
+        pieces: &FileSystemTargets,
     ) -> Result<(OwnedFd, StripeOutcome), Errno>;
+
+    /// Gives the new files in a directory the requested striping, or tells why that is not possible.
+    fn set_default(&self, _directory: BorrowedFd<'_>, _request: &StripeRequest<'_>) -> StripeOutcome {
+        StripeOutcome::Refused("its directories have no layouts".to_owned())
+    }
 }
 
 /// A layout that was found.

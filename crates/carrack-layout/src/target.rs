@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
-use carrack_model::TargetId;
+use carrack_model::{ServerId, TargetId};
 use rustix::fs::fstatfs;
 use rustix::io::Errno;
 
@@ -58,6 +58,15 @@ pub enum TargetAttachmentKind {
     Network,
 }
 
+/// A host with storage targets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorageServer {
+    /// Its number within this process.
+    pub id: ServerId,
+    /// Its name in reports, as the file system has it: "10.0.0.2@tcp", "node3".
+    pub name: Arc<str>,
+}
+
 /// One independent piece of storage and its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StorageTarget {
@@ -68,6 +77,9 @@ pub struct StorageTarget {
     /// The name that all its clients share, on all hosts: "lfs01/OST0007", "host/sda". None if it has no
     /// other clients (memory), or is no single piece of storage.
     pub shared_name: Option<Arc<str>>,
+    /// The host that it belonged to when it was met first. None if it is unknown, or changes from request to
+    /// request.
+    pub server: Option<StorageServer>,
     /// Its medium.
     pub medium: TargetAttachmentKind,
     /// Size of the objects of its files, in bytes; a power of two.
@@ -81,13 +93,20 @@ pub struct StorageTarget {
 pub(crate) struct TargetLabelAndName {
     pub(crate) label: Arc<str>,
     shared: Option<Arc<str>>,
+    /// The name of its server.
+    pub(crate) server: Option<Arc<str>>,
 }
 
 impl TargetLabelAndName {
     /// `scope` is the scope in which the label is unique; its own name is known to all hosts.
     pub(crate) fn new(label: &str, scope: Option<&str>) -> TargetLabelAndName {
         let shared = scope.map(|scope| format!("{scope}/{label}").into());
-        TargetLabelAndName { label: label.into(), shared }
+        TargetLabelAndName { label: label.into(), shared, server: None }
+    }
+
+    /// The same with the name of the target's server.
+    pub(crate) fn on_server(self, server: Option<String>) -> TargetLabelAndName {
+        TargetLabelAndName { server: server.map(Into::into), ..self }
     }
 }
 
@@ -96,6 +115,7 @@ impl StorageTarget {
     pub(crate) fn new(
         id: TargetId,
         names: TargetLabelAndName,
+        server: Option<StorageServer>,
         medium: TargetAttachmentKind,
         disk_count: usize,
     ) -> StorageTarget {
@@ -105,7 +125,8 @@ impl StorageTarget {
                 (OBJECT_BYTES, DEPTH * clamped(disk_count, 1, DISKS_MAX))
             }
         };
-        StorageTarget { id, label: names.label, shared_name: names.shared, medium, object_bytes, depth }
+        let TargetLabelAndName { label, shared: shared_name, .. } = names;
+        StorageTarget { id, label, shared_name, server, medium, object_bytes, depth }
     }
 }
 

@@ -1,15 +1,15 @@
 //! The numbered storage targets that this process has met.
 //!
-//! Owns the numbers: a target is met under a key, and its number never changes. Any number of threads may use
-//! it at once. Makes no calls to a file system.
+//! Owns the numbers: a target is met under a key, and its number and its server never change. Any number of
+//! threads may use it at once. Makes no calls to a file system.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use carrack_model::TargetId;
+use carrack_model::{ServerId, TargetId};
 
 use crate::target::TargetLabelAndName;
-use crate::{StorageTarget, TargetAttachmentKind};
+use crate::{StorageServer, StorageTarget, TargetAttachmentKind};
 
 /// Bound of the targets of one process. Real sites have thousands; a file system that invents a target for
 /// every file must not fill the memory.
@@ -38,6 +38,8 @@ struct NumberedTargets {
     ids: HashMap<TargetKey, TargetId>,
     /// The target with number `n` at index `n - 1`; number 0 is no target.
     targets: Vec<StorageTarget>,
+    /// By their names. There are no more servers than targets.
+    servers: HashMap<Arc<str>, ServerId>,
 }
 
 impl TargetRegistry {
@@ -49,6 +51,18 @@ impl TargetRegistry {
         medium: TargetAttachmentKind,
         disk_count: usize,
     ) -> Option<StorageTarget> {
+        self.get_or_make(key, names, medium, disk_count, None)
+    }
+
+    /// As [`TargetRegistry::get_or_insert`], with objects of `object_bytes` in place of the medium's.
+    fn get_or_make(
+        &self,
+        key: TargetKey,
+        names: impl FnOnce() -> TargetLabelAndName,
+        medium: TargetAttachmentKind,
+        disk_count: usize,
+        object_bytes: Option<u32>,
+    ) -> Option<StorageTarget> {
         let mut inner = self.inner();
         if let Some(id) = inner.ids.get(&key) {
             return inner.get(*id).cloned();
@@ -57,7 +71,10 @@ impl TargetRegistry {
             return None;
         }
         let id = TargetId(inner.targets.len() as u64 + 1);
-        let target = StorageTarget::new(id, names(), medium, disk_count);
+        let names = names();
+        let server = names.server.clone().map(|name| inner.server_named(name));
+        let mut target = StorageTarget::new(id, names, server, medium, disk_count);
+        target.object_bytes = object_bytes.unwrap_or(target.object_bytes);
         inner.ids.insert(key, id);
         inner.targets.push(target.clone());
         Some(target)
@@ -67,8 +84,22 @@ impl TargetRegistry {
         self.inner().get(id).cloned()
     }
 
+    /// The number of the target with this key, if it was met before.
+    fn id_of(&self, key: &TargetKey) -> Option<TargetId> {
+        self.inner().ids.get(key).copied()
+    }
+
     pub(super) fn all(&self) -> Vec<StorageTarget> {
         self.inner().targets.clone()
+    }
+
+    fn pieces_of(&self, device: u64) -> Vec<(Arc<str>, TargetId)> {
+        let inner = self.inner();
+        let pieces = inner.ids.iter().filter_map(|(key, id)| match key {
+            TargetKey::Piece(on, name) if *on == device => Some((Arc::clone(name), *id)),
+            _ => None,
+        });
+        pieces.collect()
     }
 
     fn inner(&self) -> MutexGuard<'_, NumberedTargets> {
@@ -79,6 +110,12 @@ impl TargetRegistry {
 impl NumberedTargets {
     fn get(&self, id: TargetId) -> Option<&StorageTarget> {
         self.targets.get(usize::try_from(id.0.checked_sub(1)?).ok()?)
+    }
+
+    fn server_named(&mut self, name: Arc<str>) -> StorageServer {
+        let next = ServerId(self.servers.len() as u32);
+        let id = *self.servers.entry(Arc::clone(&name)).or_insert(next);
+        StorageServer { id, name }
     }
 }
 
@@ -91,6 +128,8 @@ pub(super) struct FileSystemTargets {
     own: TargetId,
     /// The name of the file system that all its clients share.
     scope: Option<Arc<str>>,
+    /// The largest request of a client to a piece; `None` if unknown.
+    request_bytes: Option<u32>,
 }
 
 impl FileSystemTargets {
@@ -102,12 +141,33 @@ impl FileSystemTargets {
         own: &StorageTarget,
         scope: Option<Arc<str>>,
     ) -> FileSystemTargets {
-        FileSystemTargets { registry, device, medium: own.medium, own: own.id, scope }
+        FileSystemTargets { registry, device, medium: own.medium, own: own.id, scope, request_bytes: None }
+    }
+
+    /// Gives the objects of its pieces the size of a client's largest request.
+    pub(super) fn with_request_bytes(self, request_bytes: Option<u32>) -> FileSystemTargets {
+        FileSystemTargets { request_bytes, ..self }
+    }
+
+    /// The largest request of a client to a piece, if the file system prefers requests of that size.
+    pub(super) fn request_bytes(&self) -> Option<u32> {
+        self.request_bytes
     }
 
     /// The target that this file system calls `name`, which is also its label.
     pub(super) fn target_named(&self, name: &str) -> TargetId {
-        self.get_or_insert(name, self.scope.as_deref())
+        self.target_on_server(name, || None)
+    }
+
+    /// As [`target_named`](Self::target_named); `server` looks up the name of the target's server, which
+    /// happens once for each target.
+    pub(super) fn target_on_server(&self, name: &str, server: impl FnOnce() -> Option<String>) -> TargetId {
+        self.get_or_insert(name, self.scope.as_deref(), server)
+    }
+
+    /// The pieces that were met, with their names.
+    pub(super) fn met(&self) -> Vec<(Arc<str>, TargetId)> {
+        self.registry.pieces_of(self.device)
     }
 
     /// The name of the file system that all its clients share, if it has other clients.
@@ -117,13 +177,22 @@ impl FileSystemTargets {
 
     /// A target that this process invented, as the file system has no name for it.
     pub(super) fn invented_target(&self, name: &str) -> TargetId {
-        self.get_or_insert(name, None)
+        self.get_or_insert(name, None, || None)
     }
 
-    fn get_or_insert(&self, name: &str, scope: Option<&str>) -> TargetId {
+    fn get_or_insert(
+        &self,
+        name: &str,
+        scope: Option<&str>,
+        server: impl FnOnce() -> Option<String>,
+    ) -> TargetId {
         let key = TargetKey::Piece(self.device, name.into());
-        let target =
-            self.registry.get_or_insert(key, || TargetLabelAndName::new(name, scope), self.medium, 1);
+        if let Some(id) = self.registry.id_of(&key) {
+            return id;
+        }
+        // Looked up without the registry's lock, as a file system may take its time.
+        let names = TargetLabelAndName::new(name, scope).on_server(server());
+        let target = self.registry.get_or_make(key, || names, self.medium, 1, self.request_bytes);
         target.map_or(self.own, |target| target.id)
     }
 
@@ -153,6 +222,24 @@ mod tests {
         assert_eq!((registry.all().len(), own.depth), (3, 16));
         assert_eq!(registry.get(TargetId(2)), Some(piece));
         assert_eq!((registry.get(TargetId(0)), registry.get(TargetId(4))), (None, None));
+    }
+
+    #[test]
+    fn targets_know_their_servers() {
+        let registry = Arc::new(TargetRegistry::default());
+        let names = || TargetLabelAndName::new("/mnt", None);
+        let (key, medium) = (TargetKey::FileSystem(1), TargetAttachmentKind::Network);
+        let own = registry.get_or_insert(key, names, medium, 1).unwrap();
+        let pieces = FileSystemTargets::new(registry.clone(), 1, &own, None);
+        let servers = ["a", "b", "a", "c"].iter().enumerate().map(|(index, server)| {
+            let id = pieces.target_on_server(&index.to_string(), || Some((*server).to_owned()));
+            registry.get(id).unwrap().server.unwrap()
+        });
+        let servers: Vec<_> = servers.map(|server| (server.id.0, server.name.to_string())).collect();
+        assert_eq!(servers, [(0, "a"), (1, "b"), (0, "a"), (2, "c")].map(|(id, name)| (id, name.to_owned())));
+        let again = pieces.target_on_server("0", || panic!("a target's server is looked up once"));
+        assert_eq!(registry.get(again).unwrap().server.unwrap().id, ServerId(0));
+        assert_eq!((own.server, registry.get(pieces.target_named("x")).unwrap().server), (None, None));
     }
 
     #[test]

@@ -119,6 +119,15 @@ fn lustre() {
     let labels = site.labels(&layout, 6);
     assert!(labels[0] == labels[1] && labels[2] != labels[3] && labels[2] == labels[5], "{labels:?}");
 
+    let on_mdt = ComponentGeometry { pattern: StripePattern::Metadata, ..part(0, MIB, 0) };
+    let components = vec![on_mdt, part(MIB, u64::MAX, 1)];
+    let (file, outcome) =
+        site.create("metadata", &RequestedLayout::Like(StripeGeometry { components, mirrors: 1 }));
+    assert_eq!(outcome, StripeOutcome::Set);
+    fill(file, 2);
+    let labels = site.labels(&site.layout("metadata"), 2);
+    assert!(labels[0].starts_with("MDT0") && labels[1].starts_with("OST"), "{labels:?}");
+
     let (file, outcome) = site.create("all", &fixed(STRIPE_COUNT_ALL, MIB, None));
     assert_eq!(outcome, StripeOutcome::Set);
     fill(file, 1);
@@ -143,7 +152,8 @@ fn gluster() {
     let mut seen = std::collections::BTreeSet::new();
     for number in 0..20 {
         let name = format!("f <POSIX({number}):evil:>");
-        let (file, outcome) = site.create(&name, &RequestedLayout::Auto { file_bytes: 5 << 30 });
+        let (file, outcome) =
+            site.create(&name, &RequestedLayout::Auto { file_bytes: 5 << 30, avoided: Vec::new() });
         assert_eq!(outcome, StripeOutcome::Default);
         fill(file, 1);
         let layout = site.layout(&name);

@@ -1,5 +1,7 @@
 //! The events of a transfer: progress, notices, and the summary at the end.
 
+use std::fmt;
+
 use serde::{Serialize, Serializer};
 
 use crate::{EntryFailure, FailureSide, MetadataLoss, ProtectionLevel, SealCipher};
@@ -140,6 +142,37 @@ pub enum UserNotice {
     Decision(String),
     /// Metadata or entries that could not be kept.
     Loss(MetadataLoss),
+    /// A storage target that does not answer, or answers again.
+    StorageDelay(StorageDelay),
+}
+
+/// A storage target that does not answer requests, or answers again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorageDelay {
+    /// The end that has the target.
+    pub side: FailureSide,
+    /// Name of the target, for people.
+    pub target: String,
+    /// Requests that have not returned; 0 if the target answers again.
+    pub requests: u64,
+    /// Age of the oldest of them, or the time after which the target answers again.
+    pub seconds: u64,
+}
+
+impl fmt::Display for StorageDelay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let StorageDelay { side, target, requests, seconds } = self;
+        let end = match side {
+            FailureSide::Source => "source",
+            FailureSide::Sink => "destination",
+            FailureSide::Network => "network",
+        };
+        match requests {
+            0 => write!(f, "{target} ({end}) answers again, after {seconds} s"),
+            1 => write!(f, "{target} ({end}) has not answered for {seconds} s (1 request)"),
+            _ => write!(f, "{target} ({end}) has not answered for {seconds} s ({requests} requests)"),
+        }
+    }
 }
 
 /// Number of size classes: 0 bytes, then one for each bit length of a size: 1, 2 to 3, 4 to 7 bytes and so
@@ -198,6 +231,9 @@ pub struct TargetReport {
     /// Name of the target, for people.
     #[serde(rename = "target")]
     pub label: String,
+    /// Name of its server, where the storage has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
     /// Bytes read or written.
     pub bytes: u64,
     /// Items in the target queue.

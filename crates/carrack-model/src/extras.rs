@@ -2,7 +2,7 @@
 //! access control lists.
 //!
 //! [`ExtraMetadata::encode_tags`] and [`ExtraMetadata::decode_tag`] encode and decode one format:
-//! `docs/formats/wire.md`, extras 3, 5, 11, 13 and 135.
+//! `docs/formats/wire.md`, extras 3, 5, 11, 13, 17 and 135.
 
 use std::sync::Arc;
 
@@ -32,6 +32,12 @@ const TAG_ALL_TOLD: u8 = 11;
 
 /// Tag of file flags.
 const TAG_FLAGS: u8 = 13;
+
+/// Tag of a directory's striping.
+const TAG_STRIPING: u8 = 17;
+
+/// Longest encoded striping: more than a hundred components.
+const STRIPING_BYTES_MAX: usize = 4 << 10;
 
 const HAS_USER: u8 = 1;
 const HAS_GROUP: u8 = 2;
@@ -108,6 +114,8 @@ pub struct ExtraMetadata {
     pub all_told: CompleteAttributeKinds,
     /// File flags, if they are kept.
     pub flags: Option<FileFlags>,
+    /// The striping that a directory gives to new files, as a message of the wire protocol.
+    pub striping: Option<Box<[u8]>>,
     /// The shared file, for a hard link.
     pub same_as: Option<HardLinkTarget>,
 }
@@ -121,6 +129,12 @@ impl ExtraMetadata {
     /// Returns true if nothing is kept.
     pub fn is_empty(&self) -> bool {
         *self == ExtraMetadata::default()
+    }
+
+    /// Returns the striping alone, for each further part of a directory's section; `None` if there is none.
+    pub fn striping_only(&self) -> Option<Box<ExtraMetadata>> {
+        let striping = self.striping.clone()?;
+        Some(Box::new(ExtraMetadata { striping: Some(striping), ..ExtraMetadata::default() }))
     }
 
     /// Encodes the metadata: calls `put` with each tag and value.
@@ -148,6 +162,9 @@ impl ExtraMetadata {
         if let Some(flags) = self.flags {
             put(TAG_FLAGS, &flags.to_bytes());
         }
+        if let Some(striping) = self.striping.as_ref().filter(|bytes| bytes.len() <= STRIPING_BYTES_MAX) {
+            put(TAG_STRIPING, striping);
+        }
         if let Some(HardLinkTarget { path, size }) = &self.same_as {
             put(TAG_SAME_AS, &[&size.to_le_bytes(), path.as_bytes()].concat());
         }
@@ -162,7 +179,7 @@ impl ExtraMetadata {
 
     /// Returns true for a tag of [`ExtraMetadata::encode_tags`].
     pub fn is_known_tag(tag: u8) -> bool {
-        matches!(tag, TAG_OWNER | TAG_ATTRIBUTE | TAG_ALL_TOLD | TAG_FLAGS | TAG_SAME_AS)
+        matches!(tag, TAG_OWNER | TAG_ATTRIBUTE | TAG_ALL_TOLD | TAG_FLAGS | TAG_STRIPING | TAG_SAME_AS)
     }
 
     /// Decodes a value of [`ExtraMetadata::encode_tags`]; returns false for an unknown tag.
@@ -175,6 +192,8 @@ impl ExtraMetadata {
             TAG_ATTRIBUTE => self.attributes.push(attribute_of(value).ok_or(ExtraMetadataError)?),
             TAG_ALL_TOLD => self.all_told = decode_complete_kinds(value).ok_or(ExtraMetadataError)?,
             TAG_FLAGS => self.flags = Some(FileFlags::from_bytes(value).ok_or(ExtraMetadataError)?),
+            TAG_STRIPING if value.len() > STRIPING_BYTES_MAX => return Err(ExtraMetadataError),
+            TAG_STRIPING => self.striping = Some(value.into()),
             TAG_SAME_AS => self.same_as = Some(decode_hard_link_target(value).ok_or(ExtraMetadataError)?),
             _ => return Ok(false),
         }
@@ -360,6 +379,7 @@ mod tests {
             attributes: vec![attribute(b"user.a", b""), attribute(b"user.b", &[0; VALUE_BYTES_MAX])],
             all_told: CompleteAttributeKinds { attributes: false, acls: true },
             flags: Some(FileFlags::new(crate::IMMUTABLE | crate::NO_DUMP, crate::NO_DUMP)),
+            striping: Some([7; STRIPING_BYTES_MAX].into()),
             same_as: Some(HardLinkTarget { path: RelPath::new(b"a/b").unwrap(), size: 7 }),
         }
     }
@@ -391,6 +411,7 @@ mod tests {
             attributes: Vec::new(),
             all_told: CompleteAttributeKinds::default(),
             flags: None,
+            striping: None,
             same_as: None,
             ..example()
         };
@@ -409,6 +430,7 @@ mod tests {
         for bad in [&b""[..], b"\x01\x00"] {
             assert_eq!(extras.decode_tag(TAG_ALL_TOLD, bad), Err(ExtraMetadataError));
         }
+        assert_eq!(extras.decode_tag(TAG_STRIPING, &[0; STRIPING_BYTES_MAX + 1]), Err(ExtraMetadataError));
         let long = [&b"\x01a"[..], &[0; VALUE_BYTES_MAX + 1]].concat();
         for bad in [&b""[..], b"\x00v", b"\x05user", b"\x01\x00", &long] {
             assert_eq!(extras.decode_tag(TAG_ATTRIBUTE, bad), Err(ExtraMetadataError));

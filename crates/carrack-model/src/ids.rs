@@ -30,6 +30,10 @@ pub struct ObjectId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TargetId(pub u64);
 
+/// A host with storage targets behind one network link (LADS 2.1's "OSS"). Numbers are dense: 0, 1, ...
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServerId(pub u32);
+
 /// The ID of a transfer: equal for equal sources and destination, at every run of the command.
 ///
 /// Written as 32 hexadecimal digits.

@@ -5,6 +5,7 @@
 
 mod account_map;
 mod checksum;
+mod congestion_control;
 mod durability;
 mod entry;
 mod error;
@@ -30,14 +31,15 @@ mod special;
 
 pub use account_map::{BadAccountMap, FileOwnerMap, FileOwnerRule, MappedAccounts, account};
 pub use checksum::ObjectChecksumAlgorithm;
+pub use congestion_control::{BadCongestionControlName, CongestionControlChoice};
 pub use durability::{Durability, WriteVerification};
 pub use entry::{CopiedDirectoryPaths, DirectorySection, Entry, EntryKind, Metadata, Timestamp};
 pub use error::{EntryFailure, FailureKind, FailureScope, FailureSide, RetryAdvice};
 pub use error_text::text_without_errno;
 pub use event::{
     LaneReport, LargeFileProgress, LimitingStage, RepeatEffect, ResolvedDestination, SIZE_CLASSES,
-    SourceReport, StageFill, TargetReport, TransferEvent, TransferProgress, TransferSummary, UserNotice,
-    size_class,
+    SourceReport, StageFill, StorageDelay, TargetReport, TransferEvent, TransferProgress, TransferSummary,
+    UserNotice, size_class,
 };
 pub use extras::{
     CompleteAttributeKinds, ExtendedAttribute, ExtraMetadata, ExtraMetadataError, HardLinkTarget,
@@ -45,7 +47,7 @@ pub use extras::{
 };
 pub use fidelity_options::{ChownOption, FidelityOptions};
 pub use file_flags::{APPEND_ONLY, FileFlags, IMMUTABLE, NO_DUMP};
-pub use ids::{FileId, NotATransferId, ObjectId, TargetId, TransferExecutionId, TransferId};
+pub use ids::{FileId, NotATransferId, ObjectId, ServerId, TargetId, TransferExecutionId, TransferId};
 pub use loss::{MetadataLoss, MetadataLossKind};
 pub use mode_change::{BadModeChange, ModeChange};
 pub use partial_range::PartialCopyRange;
@@ -54,7 +56,7 @@ pub use protection::{ProtectionLevel, SealCipher};
 pub use quantity::{parse_duration, parse_moment, parse_past_moment, parse_size};
 pub use range::{ByteRange, RangeSet};
 pub use scheduling_policy::{SchedulingOptions, SchedulingPolicyChoice, UnknownSchedulingPolicy};
-pub use selection::{LinkPolicy, ScanSelection, SelectedPaths};
+pub use selection::{FilterLanguage, LinkPolicy, ScanSelection, SelectedPaths};
 pub use spec::{
     AgreedTransferSpec, DeletionBackup, DeletionRules, DialingEnd, ModifyWindow, SinkIoMethod,
     SourceReadMethod, StripeChoice, SyncRules,

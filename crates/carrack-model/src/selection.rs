@@ -23,14 +23,36 @@ pub enum LinkPolicy {
     Followed,
 }
 
+/// The language of a selection's patterns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FilterLanguage {
+    /// Lines of gitignore(5), relative to the source; the last match counts.
+    #[default]
+    Gitignore,
+    /// Filter rules of rsync(1), relative to the destination; the first match counts.
+    Rsync,
+    /// Filter rules of rclone, relative to the source; the first match counts.
+    Rclone,
+}
+
+impl FilterLanguage {
+    /// Returns true for the language that every version understands.
+    pub fn is_gitignore(&self) -> bool {
+        *self == FilterLanguage::Gitignore
+    }
+}
+
 /// Entries that a scan leaves out, and its treatment of links. The default leaves out nothing and follows no
 /// link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScanSelection {
-    /// Patterns of gitignore(5), which exclude or, with `!`, include; the last match counts. Paths are
-    /// relative to the source.
+    /// Patterns that exclude or include, in the language `language`.
     pub patterns: Vec<String>,
+    /// The language of the patterns. It is not sent if it is gitignore(5), and an end that knows no other
+    /// language refuses it.
+    #[serde(default, skip_serializing_if = "FilterLanguage::is_gitignore")]
+    pub language: FilterLanguage,
     /// Smaller files are left out.
     pub size_min: u64,
     /// Larger files are left out.

@@ -143,6 +143,10 @@ pub struct AgreedTransferSpec {
     pub report_digests: bool,
     /// Size of a slot in bytes, a multiple of 4,096: no object is larger.
     pub slot_bytes: u32,
+    /// True if the user chose the size of objects: slots keep theirs, and objects of large files fill them on
+    /// all storage. Not a member of the JSON, but a field of the hello.
+    #[serde(skip)]
+    pub has_chosen_object_size: bool,
     /// Data connections; 0 to choose by the path's round-trip time.
     pub streams: u16,
     /// The end that dials the data connections.
@@ -168,6 +172,7 @@ impl Default for AgreedTransferSpec {
             checksum: ObjectChecksumAlgorithm::default(),
             report_digests: false,
             slot_bytes: SLOT_BYTES_DEFAULT as u32,
+            has_chosen_object_size: false,
             streams: 0,
             dial_from: DialingEnd::default(),
             stripe: StripeChoice::default(),

@@ -10,7 +10,7 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::option_support::{SubmissionExecutorKind, is_refused_everywhere};
 use crate::parsed_options::{definitions, is_switch};
-use crate::submitted_options::{OF_FILES, TransferOptions};
+use crate::submitted_options::{TransferOptions, is_of_files};
 
 impl PartialSchema for TransferOptions {
     fn schema() -> RefOr<Schema> {
@@ -19,8 +19,8 @@ impl PartialSchema for TransferOptions {
             .description(Some("What was asked for; what was not has its default. Sizes and rates are numbers of bytes, or texts such as 1GiB."))
             .additional_properties(Some(AdditionalProperties::FreeForm(false)));
         for (name, arg) in definitions().filter(|(name, _)| !is_refused_everywhere(name)) {
-            // `patterns` and `only` have their contents.
-            if !OF_FILES.contains(&name) {
+            // `patterns`, `filter`, `rclone_filter` and `only` have their contents.
+            if !is_of_files(name) {
                 object = object.property(name.replace('-', "_"), option_schema(name, arg));
             }
         }

@@ -11,6 +11,8 @@ mod api_schema;
 pub mod colour;
 mod fabric;
 mod fidelity;
+mod filter_languages;
+mod filters;
 mod fleet;
 mod journal;
 pub mod lifetime;

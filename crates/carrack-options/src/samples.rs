@@ -16,6 +16,7 @@ const VALUES: &[(&str, &str)] = &[
     ("deadline", "@4102444800"),
     ("stop-at", "@4102444800"),
     ("class", "urgent"),
+    ("congestion", "bbr"),
     ("policy", "round-robin"),
     ("stripe", "4:1MiB"),
     ("bwlimit", "9MB"),
@@ -26,13 +27,18 @@ const VALUES: &[(&str, &str)] = &[
     ("backup-dir", "old"),
     ("modify-window", "2"),
     ("sharing", "off"),
-    ("targets", "/a,/b"),
+    ("targets", "/a,nas1=/b"),
     ("spill", "/a:1GiB"),
     ("sink-spill", "/a:1GiB"),
     ("journal-dir", "/a"),
     ("files-from", "/dev/null"),
     ("only", "sub"),
     ("filter-from", "/dev/null"),
+    ("filter", "- *.o"),
+    ("exclude-from", "/dev/null"),
+    ("include-from", "/dev/null"),
+    ("rclone-filter", "- *.o"),
+    ("rclone-filter-from", "/dev/null"),
 ];
 
 /// Options that another option requires.

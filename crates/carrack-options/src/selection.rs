@@ -1,31 +1,25 @@
 //! The selection of entries: options that leave some out.
 
 use std::ffi::OsString;
-use std::fs;
-use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use carrack_model::{LinkPolicy, ScanSelection, SelectedPaths, Timestamp, escape};
+use carrack_model::{FilterLanguage, LinkPolicy, ScanSelection, SelectedPaths, Timestamp, escape};
 use carrack_storage::ScanFilter;
-use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint, value_parser};
+use clap::{Args, ValueHint};
 
+use crate::filters::{FilterArgs, is_single_read, read, unreadable};
 use crate::lifetime;
 use crate::size;
 use crate::user_error::UserError;
 
-const SELECTION: &str = "Selection";
-const EXCLUDE: &str = "exclude";
-const INCLUDE: &str = "include";
-/// The option that names a file of patterns.
-const FILTER_FROM: &str = "filter-from";
+pub(crate) const SELECTION: &str = "Selection";
 
 // No documentation comment: clap would take it for the command's.
 #[derive(Clone, Debug, Default, Args)]
 pub struct SelectArgs {
     #[command(flatten)]
-    patterns: PatternArgs,
+    filters: FilterArgs,
 
     /// Leave out files of fewer bytes
     #[arg(long, value_name = "SIZE", value_parser = size::parse, help_heading = SELECTION)]
@@ -89,8 +83,10 @@ impl SelectArgs {
     /// # Errors
     /// If a file can't be read, or a pattern is invalid.
     pub fn selection(&self, sources: &[OsString]) -> Result<ScanSelection, UserError> {
+        let (language, patterns) = self.filters.lines()?;
         let selection = ScanSelection {
-            patterns: self.patterns.lines()?,
+            patterns,
+            language,
             size_min: self.min_size.unwrap_or(0),
             size_max: self.max_size,
             newer: self.newer.map(|seconds| Timestamp { seconds, nanoseconds: 0 }),
@@ -98,21 +94,19 @@ impl SelectArgs {
             links: self.links(),
             names: self.names(sources)?,
         };
-        ScanFilter::new(&selection)
-            .map_err(|error| UserError::new(error.to_string()).hint("see gitignore(5)"))?;
+        let hint = match language {
+            FilterLanguage::Gitignore => "see gitignore(5)",
+            FilterLanguage::Rsync => "see FILTER RULES in rsync(1)",
+            FilterLanguage::Rclone => "see rclone's page on filtering",
+        };
+        ScanFilter::new(&selection).map_err(|error| UserError::new(error.to_string()).hint(hint))?;
         Ok(selection)
     }
 
     /// Returns an option whose file can be read only once: standard input, or a pipe.
     pub(crate) fn single_read_option(&self) -> Option<&'static str> {
-        let of_patterns = self.patterns.0.iter().any(|pattern| match pattern {
-            PatternOption::From(file) => is_single_read(file),
-            PatternOption::Exclude(_) | PatternOption::Include(_) => false,
-        });
         let of_names = self.files_from.as_ref().is_some_and(|file| is_single_read(file));
-        [("--filter-from", of_patterns), ("--files-from", of_names)]
-            .into_iter()
-            .find_map(|(option, is_passing)| is_passing.then_some(option))
+        self.filters.single_read_option().or(of_names.then_some("--files-from"))
     }
 
     fn links(&self) -> LinkPolicy {
@@ -163,151 +157,15 @@ fn normalize_relative_path(option: &str, path: &[u8]) -> Result<Box<[u8]>, UserE
     }
 }
 
-fn read(file: &Path) -> io::Result<Vec<u8>> {
-    if file != Path::new("-") {
-        return fs::read(file);
-    }
-    let mut text = Vec::new();
-    io::stdin().lock().read_to_end(&mut text)?;
-    Ok(text)
-}
-
-fn unreadable(option: &str, file: &Path, error: &io::Error) -> UserError {
-    UserError::new(format!("{option} {}: {error}", escape(file.as_os_str().as_bytes())))
-}
-
 /// Parses a moment, or a duration before now.
 fn parse_newer(text: &str) -> Result<i64, String> {
     carrack_model::parse_past_moment(text, lifetime::now_s())
 }
 
-/// Patterns in their order on the command line, which counts.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct PatternArgs(Vec<PatternOption>);
-
-#[derive(Clone, Debug)]
-enum PatternOption {
-    Exclude(String),
-    Include(String),
-    From(PathBuf),
-}
-
-impl PatternArgs {
-    pub(crate) fn lines(&self) -> Result<Vec<String>, UserError> {
-        let mut lines = Vec::new();
-        for pattern in &self.0 {
-            match pattern {
-                PatternOption::Exclude(pattern) => lines.push(line(pattern, false)?),
-                PatternOption::Include(pattern) => lines.push(line(pattern, true)?),
-                PatternOption::From(file) => lines.extend(pattern_lines(file)?),
-            }
-        }
-        Ok(lines)
-    }
-}
-
-/// Returns true if a file can be read only once.
-fn is_single_read(file: &Path) -> bool {
-    file == Path::new("-") || fs::metadata(file).is_ok_and(|found| !found.is_file())
-}
-
-/// Returns the lines of a file of patterns.
-///
-/// # Errors
-/// If it can't be read, or is not UTF-8.
-fn pattern_lines(file: &Path) -> Result<Vec<String>, UserError> {
-    let text = read(file).map_err(|error| unreadable("--filter-from", file, &error))?;
-    let text = String::from_utf8(text)
-        .map_err(|_| unreadable("--filter-from", file, &io::Error::other("it is not UTF-8")))?;
-    Ok(text.lines().map(str::to_owned).collect())
-}
-
-/// Returns a line of gitignore(5). In a file `#` begins a comment and `!` an inclusion; in an option they
-/// would have no effect, or the contrary.
-fn line(pattern: &str, is_include: bool) -> Result<String, UserError> {
-    let is_pattern = !pattern.trim_end().is_empty() && !pattern.starts_with(['#', '!']);
-    if is_pattern {
-        Ok(if is_include { format!("!{pattern}") } else { pattern.to_owned() })
-    } else {
-        Err(UserError::new(format!("'{}' is no pattern", escape(pattern.as_bytes())))
-            .hint("a name that begins with # or ! is written \\# or \\!"))
-    }
-}
-
-/// Returns an option that takes a pattern, and can be repeated.
-fn pattern_arg(name: &'static str, help: &'static str) -> Arg {
-    let arg = Arg::new(name).long(name).value_name("PATTERN").action(ArgAction::Append);
-    arg.help(help).help_heading(SELECTION)
-}
-
-/// Returns the places of an option's values on the command line. Patterns of configuration files come first,
-/// so that typed ones can override them.
-fn indices_of(matches: &ArgMatches, name: &str) -> impl Iterator<Item = (bool, usize)> {
-    let is_typed = matches.value_source(name) != Some(ValueSource::DefaultValue);
-    matches.indices_of(name).into_iter().flatten().map(move |index| (is_typed, index))
-}
-
-impl Args for PatternArgs {
-    fn augment_args(command: Command) -> Command {
-        let exclude = pattern_arg(EXCLUDE, "Leave out entries that match PATTERN, a line of gitignore(5)");
-        let exclude = exclude.long_help(
-            "Leave out entries that match PATTERN, a line of gitignore(5)\n\n\
-             `*.o` matches anywhere, `/top` and `a/b` from the source on, `build/` directories only. The contents of a \
-             directory that is left out are not read. Of all patterns that match, here, in --include and in \
-             --filter-from, the last one counts.",
-        );
-        let include =
-            pattern_arg(INCLUDE, "Take entries that match PATTERN, even if an earlier pattern matches");
-        let include = include.long_help(
-            "Take entries that match PATTERN, even if an earlier pattern matches\n\n\
-             As a line of gitignore(5) that begins with `!`.",
-        );
-        let from = Arg::new(FILTER_FROM)
-            .long(FILTER_FROM)
-            .value_name("FILE")
-            .action(ArgAction::Append)
-            .value_parser(value_parser!(PathBuf))
-            .value_hint(ValueHint::FilePath)
-            .alias("exclude-from")
-            .help("Take the patterns of FILE, as in a .gitignore; `-` for standard input")
-            .long_help(
-                "Take the patterns of FILE, as in a .gitignore; `-` for standard input\n\n\
-                 --exclude-from is another name of this option.",
-            )
-            .help_heading(SELECTION);
-        command.args([exclude, include, from])
-    }
-
-    fn augment_args_for_update(command: Command) -> Command {
-        PatternArgs::augment_args(command)
-    }
-}
-
-impl FromArgMatches for PatternArgs {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<PatternArgs, clap::Error> {
-        let mut patterns: Vec<((bool, usize), PatternOption)> = Vec::new();
-        for (name, kind) in [
-            (EXCLUDE, PatternOption::Exclude as fn(String) -> PatternOption),
-            (INCLUDE, PatternOption::Include),
-        ] {
-            let values = matches.get_many::<String>(name).into_iter().flatten().cloned().map(kind);
-            patterns.extend(indices_of(matches, name).zip(values));
-        }
-        let files =
-            matches.get_many::<PathBuf>(FILTER_FROM).into_iter().flatten().cloned().map(PatternOption::From);
-        patterns.extend(indices_of(matches, FILTER_FROM).zip(files));
-        patterns.sort_by_key(|(index, _)| *index);
-        Ok(PatternArgs(patterns.into_iter().map(|(_, pattern)| pattern).collect()))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        *self = PatternArgs::from_arg_matches(matches)?;
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use clap::Parser;
 
     use super::*;
@@ -333,8 +191,72 @@ mod tests {
             .unwrap();
         assert_eq!(found.patterns, ["a", "!b", "# comment", "c/", "", "!d", "e"]);
         assert!(selection(&[]).unwrap().is_everything());
-        for bad in ["#a", "!a", "", "{a"] {
+        for bad in ["#a", "!a", "", "{a", "P a"] {
             assert!(selection(&["--exclude", bad]).is_err(), "{bad}");
+        }
+    }
+
+    /// A file with these lines, and its path.
+    fn file_of(text: &str) -> (tempfile::NamedTempFile, String) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        let path = file.path().to_str().unwrap().to_owned();
+        (file, path)
+    }
+
+    #[test]
+    fn rules_of_rsync_keep_their_order_and_files_are_read() {
+        let (_inner, inner) = file_of("H secret\n:n .rules\n");
+        let (_outer, outer) = file_of(&format!("# c\n+ b\nmerge,e {inner}\n"));
+        let (_list, list) = file_of("*.o\n; c\n+ keep.o\n\n");
+        let merge = format!("merge {outer}");
+        let words = ["--filter", "- a", "--exclude-from", &list, "--filter", &merge, "--include-from", &list];
+        let found = selection(&words).unwrap();
+        assert_eq!(found.language, FilterLanguage::Rsync);
+        let own = format!("- {}", inner.rsplit('/').next().unwrap());
+        let expected =
+            ["- a", "- *.o", "+ keep.o", "+ b", &own, "-s secret", ":n .rules", "+ *.o", "+ keep.o"];
+        assert_eq!(found.patterns, expected);
+        let cleared = selection(&["--filter", "- a", "--filter", "!", "--filter=- b"]).unwrap();
+        assert_eq!(cleared.patterns, ["- b"]);
+        assert!(selection(&["--filter", "- a", "--filter", "clear"]).unwrap().is_everything());
+    }
+
+    #[test]
+    fn rules_of_rclone_are_read() {
+        let (_file, file) = file_of("# c\n\n - *.o \n+ a\n");
+        let found = selection(&["--rclone-filter", "- b", "--rclone-filter-from", &file]).unwrap();
+        assert_eq!(
+            (found.language, found.patterns),
+            (FilterLanguage::Rclone, vec!["- b".into(), "- *.o".into(), "+ a".into()])
+        );
+    }
+
+    #[test]
+    fn other_languages_and_unknown_rules_are_refused() {
+        let (_file, file) = file_of("*.o\n- *.log\n");
+        let refused = selection(&["--filter-from", &file]).unwrap_err();
+        assert!(refused.message.contains(&format!("{file}:2: '- *.log'")), "{refused:?}");
+        let hint = refused.hint.unwrap();
+        assert!(hint.contains("--filter 'merge ") && hint.contains("--rclone-filter-from"), "{hint}");
+        for words in [
+            &["--exclude", "a", "--filter", "- b"][..],
+            &["--filter", "- b", "--rclone-filter", "- b"],
+            &["--include-from", &file, "--filter-from", "/dev/null"],
+        ] {
+            assert!(selection(words).unwrap_err().message.contains("one language"), "{words:?}");
+        }
+        let (_bad, bad) = file_of("- a\nfoo\n");
+        let merge = format!("merge {bad}");
+        let refused = selection(&["--filter", &merge]).unwrap_err();
+        assert!(refused.message.contains(&format!("{bad}:2: 'foo' is no filter rule")), "{refused:?}");
+        let (itself, path) = file_of("");
+        fs::write(itself.path(), format!("merge {path}\n")).unwrap();
+        let merge = format!("merge {path}");
+        for words in
+            [["--filter", &*merge], ["--filter", "-C"], ["--filter", ": /.f"], ["--rclone-filter", "a"]]
+        {
+            assert!(selection(&words).is_err(), "{words:?}");
         }
     }
 

@@ -56,14 +56,18 @@ pub struct StorageIoArgs {
     bwlimit_per_target: Option<u64>,
 
     /// Mounts that form one set, each of them one storage target; either end uses those that it has
-    #[arg(long, value_name = "DIR,DIR...", value_delimiter = ',', value_hint = ValueHint::DirPath,
+    ///
+    /// `SERVER=DIR` names the server of a mount, where several mounts of the set are of one server; NFS and
+    /// SMB mounts know theirs.
+    #[arg(long, value_name = "[SERVER=]DIR,...", value_delimiter = ',', value_hint = ValueHint::DirPath,
           help_heading = STORAGE)]
     targets: Vec<PathBuf>,
 
     /// Striping of large files at the destination: default, preserve, auto, or `COUNT[:SIZE[:POOL]]`
     ///
-    /// `default` takes that of the destination's directory, `preserve` the same stripe count and size as at
-    /// the source, `auto` one stripe for each GiB up to the number of targets. COUNT may be `all`.
+    /// `default` takes that of the destination's directory, `preserve` the layouts of files and directories
+    /// at the source, `auto` one stripe for each GiB up to the number of targets; on Lustre it avoids targets
+    /// that are nearly full or slow. COUNT may be `all`.
     #[arg(long, value_name = "STRIPE", default_value = "default", value_parser = parse_stripe, help_heading = STORAGE)]
     pub stripe: StripeChoice,
 
@@ -145,7 +149,7 @@ impl StorageIoArgs {
         }
     }
 
-    /// Returns mounts that are a target each.
+    /// Returns mounts that are a target each, with their servers.
     pub fn target_sets(&self) -> Vec<PathBuf> {
         self.targets.clone()
     }

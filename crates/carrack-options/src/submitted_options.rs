@@ -3,21 +3,25 @@
 //! A member is an option of the command line with `_` for `-`: `true` for an option without a value, else a
 //! number or a text, and a list if the option may be given more than once. The paths in `--files-from` become
 //! `only`. `patterns` are lines of gitignore(5), made from `--exclude`, `--include` and `--filter-from` in
-//! their order.
+//! their order. `filter` and `rclone_filter` have the rules of rsync and of rclone, those in files too.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use carrack_model::{escape, parse_moment, parse_past_moment, parse_size};
+use carrack_storage::RsyncRule;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::filters::{
+    FilterArgs, filter_file_option_names, filter_option_names, filter_words, gitignore_word,
+};
 use crate::local_time;
 use crate::option_support::{SubmissionExecutorKind, is_refused_everywhere};
 use crate::parsed_options::{SubmittedValues, definition, definitions, is_switch};
-use crate::selection::{PatternArgs, read_path_list};
+use crate::selection::read_path_list;
 use crate::sync::{OF_DELETION, SYNC};
 use crate::user_error::UserError;
 
@@ -27,15 +31,19 @@ const BYTES_MAX: usize = 64 << 10;
 /// Member with lines of gitignore(5).
 const PATTERNS: &str = "patterns";
 
-/// Options whose values are files of the user.
-pub(crate) const OF_FILES: [&str; 3] = ["filter-from", FILES_FROM, FROM0];
+/// Returns true for an option whose values are files of the user.
+pub(crate) fn is_of_files(name: &str) -> bool {
+    [FILES_FROM, FROM0].contains(&name) || filter_file_option_names().any(|of_file| of_file == name)
+}
+
+/// Returns true for a rule of rsync that reads a file at once.
+fn reads_file(rule: &str) -> bool {
+    matches!(RsyncRule::parse(rule), Ok(RsyncRule::Merge(_)))
+}
 
 /// The option with a file of wanted paths, and the option of its format.
 const FILES_FROM: &str = "files-from";
 const FROM0: &str = "from0";
-
-/// Options that become [`PATTERNS`].
-const OF_PATTERNS: [&str; 3] = ["exclude", "include", "filter-from"];
 
 /// An option's name in the records of version 1, and today.
 const EARLIER_NAMES: [(&str, &str); 7] = [
@@ -95,7 +103,7 @@ impl TransferOptions {
         let mut words = Vec::new();
         for (key, value) in &self.0 {
             match &**key {
-                PATTERNS => words.extend(texts(key, value)?.iter().filter_map(|line| pattern_argument(line))),
+                PATTERNS => words.extend(texts(key, value)?.iter().filter_map(|line| gitignore_word(line))),
                 COPY_OPTIONS => words.extend(texts(key, value)?),
                 DEADLINE_MS => {
                     let Some(ms) = value.as_u64() else {
@@ -117,11 +125,16 @@ impl TransferOptions {
                 return Err(UserError::new(format!("--{name}: a NUL byte")).hint("leave it out"));
             }
             // Another process may read the options with other rights than their user's.
-            if OF_FILES.contains(&name) {
+            if is_of_files(name)
+                || name == "filter" && word.split_once('=').is_some_and(|(_, rule)| reads_file(rule))
+            {
                 let trouble = UserError::new(format!(
                     "--{name} names a file, and who carries a transfer out reads none"
                 ));
-                return Err(trouble.hint("`patterns` are lines of gitignore(5), `only` is a list of paths"));
+                return Err(trouble.hint(
+                    "`patterns` are lines of gitignore(5), `filter` rules of rsync, `rclone_filter` those of rclone, \
+                     `only` is a list of paths",
+                ));
             }
         }
         Ok(words)
@@ -294,21 +307,12 @@ fn add_words(words: &mut Vec<String>, name: &str, value: &Value) -> Result<(), U
     Ok(())
 }
 
-/// Returns the option with the effect of a line of gitignore(5); `None` for comments.
-fn pattern_argument(line: &str) -> Option<String> {
-    let is_pattern = !line.trim_end().is_empty() && !line.starts_with('#');
-    is_pattern.then(|| match line.strip_prefix('!') {
-        Some(pattern) => format!("--include={pattern}"),
-        None => format!("--exclude={line}"),
-    })
-}
-
 /// The options of `carrack submit` for the copy: those of copies and syncs, without those that no submitted
 /// transfer can have. Relative times are computed, and files of patterns read, at the submission.
 #[derive(Clone, Debug)]
 pub struct SubmittedArgs {
     asked: Vec<AskedOption>,
-    patterns: PatternArgs,
+    filters: FilterArgs,
 }
 
 /// `submit` has its own, for which the start may be chosen.
@@ -342,7 +346,7 @@ impl SubmittedArgs {
                 (false, _) => words.extend(values.iter().map(|value| format!("--{name}={value}"))),
             }
         }
-        words.extend(self.patterns.lines()?.iter().filter_map(|line| pattern_argument(line)));
+        words.extend(filter_words(&self.filters.lines()?));
         TransferOptions::from_words(&words)
     }
 
@@ -409,10 +413,10 @@ impl AskedOption {
 impl FromArgMatches for SubmittedArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<SubmittedArgs, clap::Error> {
         let asked = definitions()
-            .filter(|(name, _)| *name != OF_SUBMIT && !OF_PATTERNS.contains(name))
+            .filter(|(name, _)| *name != OF_SUBMIT && filter_option_names().all(|filter| filter != *name))
             .filter_map(|(name, arg)| AskedOption::of(matches, name, arg))
             .collect();
-        Ok(SubmittedArgs { asked, patterns: PatternArgs::from_arg_matches(matches)? })
+        Ok(SubmittedArgs { asked, filters: FilterArgs::from_arg_matches(matches)? })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -545,6 +549,22 @@ mod tests {
             serde_json::json!(["a", "build/", "!build/keep", "\\#odd", "!b"])
         );
         assert!(typed(&["--filter-from", "/not/there"]).unwrap_err().contains("--filter-from"));
+    }
+
+    #[test]
+    fn rules_of_other_languages_are_stored_and_their_files_read() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "*.o\n+ keep\n").unwrap();
+        let path = file.path().to_str().unwrap();
+        let found = typed(&["--filter", "P kept", "--exclude-from", path, "--filter", ":e .rules"]).unwrap();
+        assert_eq!(found, serde_json::json!({"filter": ["-r kept", "- *.o", "+ keep", ":e .rules"]}));
+        let rules = found["filter"].as_array().unwrap();
+        let words: Vec<String> =
+            rules.iter().map(|rule| format!("--filter={}", rule.as_str().unwrap())).collect();
+        assert_eq!(json(&found.to_string()).to_arguments().unwrap(), words);
+        std::fs::write(file.path(), "+ keep\n- *\n").unwrap();
+        let found = typed(&["--rclone-filter-from", path, "--rclone-filter", "- x"]).unwrap();
+        assert_eq!(found, serde_json::json!({"rclone_filter": ["+ keep", "- *", "- x"]}));
     }
 
     #[test]
@@ -681,6 +701,14 @@ mod tests {
             r#"{"stop_at":"@5"}"#,
             r#"{"patterns":["a\u0000b"]}"#,
             r#"{"filter_from":"/dev/zero"}"#,
+            r#"{"filter":["merge /etc/shadow"]}"#,
+            r#"{"filter":[".,e_/etc/shadow"]}"#,
+            r#"{"filter":["foo"]}"#,
+            r#"{"filter":["- a"],"patterns":["b"]}"#,
+            r#"{"rclone_filter":["a"]}"#,
+            r#"{"patterns":["- *.log"]}"#,
+            r#"{"exclude_from":["/etc/shadow"]}"#,
+            r#"{"rclone_filter_from":["/etc/shadow"]}"#,
             r#"{"filter-from":"-"}"#,
             r#"{"files_from":"/etc/shadow"}"#,
             r#"{"copy_options":["--filter-from=/dev/zero"]}"#,

@@ -9,10 +9,10 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use carrack_engine::EndSettings;
-use carrack_model::limits::{IO_THREADS_MAX, RETRIES_DEFAULT, STREAMS_MAX};
+use carrack_model::limits::{IO_THREADS_MAX, RETRIES_DEFAULT, SLOT_BYTES_DEFAULT, STREAMS_MAX};
 use carrack_model::{
-    AgreedTransferSpec, DialingEnd, MetadataFidelity, ObjectChecksumAlgorithm, PartialCopyRange,
-    ProtectionLevel, SealCipher,
+    AgreedTransferSpec, CongestionControlChoice, DialingEnd, MetadataFidelity, ObjectChecksumAlgorithm,
+    PartialCopyRange, ProtectionLevel, SealCipher,
 };
 use clap::{Args, ValueEnum};
 
@@ -142,6 +142,14 @@ pub struct TransferArgs {
           value_parser = clap::value_parser!(u16).range(0..=STREAMS_MAX as i64), help_heading = TUNING)]
     streams: u16,
 
+    /// Congestion control of the data connections at the source: auto, system, or a name as bbr
+    ///
+    /// system: net.ipv4.tcp_congestion_control on paths of 1 ms and more. auto: bbr in place of cubic or reno
+    /// where packets are lost without congestion, if it brings more (needs tcp_bbr, and
+    /// net.ipv4.tcp_allowed_congestion_control).
+    #[arg(long, value_name = "NAME", default_value = "auto", help_heading = TUNING)]
+    congestion: CongestionControlChoice,
+
     /// Memory for data in flight at each end; at least 4 objects
     ///
     /// Sizes: k, M, G are powers of 1,000; KiB, MiB, GiB powers of 1,024.
@@ -149,8 +157,13 @@ pub struct TransferArgs {
     buffer: u64,
 
     /// Largest piece that is read, sent and written at once (an object): a power of two, 128KiB to 64MiB
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size::parse_slot, help_heading = TUNING)]
-    object_size: u32,
+    /// [default: by the storage of both ends, at least 1MiB]
+    ///
+    /// Without it objects of local disks have up to 1MiB, in memory 512KiB. To and from Lustre they have the
+    /// size of its client's largest request, mostly 4MiB, but no more than a stripe, and as far as --buffer
+    /// holds 64 of them.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse_slot, help_heading = TUNING)]
+    object_size: Option<u32>,
 
     /// Threads that read or write at each end, up to 256; 0 begins with a number for the kind of storage
     #[arg(long, value_name = "N", default_value_t = 0,
@@ -339,13 +352,19 @@ impl TransferArgs {
         Err(UserError::new(message).hint(hint))
     }
 
+    /// Returns the size of slots that the user chose, or else the smallest that a session may agree on.
+    fn slot_bytes(&self) -> u32 {
+        self.object_size.unwrap_or(SLOT_BYTES_DEFAULT as u32)
+    }
+
     /// Returns the values on which both ends agree.
     pub fn spec(&self) -> AgreedTransferSpec {
         AgreedTransferSpec {
             recursive: self.fidelity.archive,
             no_target_directory: self.no_target_directory,
             checksum: self.checksum().unwrap_or_default(),
-            slot_bytes: self.object_size,
+            slot_bytes: self.slot_bytes(),
+            has_chosen_object_size: self.object_size.is_some(),
             streams: self.streams,
             dial_from: self.connect_from.into(),
             stripe: self.storage.stripe.clone(),
@@ -361,7 +380,7 @@ impl TransferArgs {
     /// # Errors
     /// If two options contradict each other, or an option's file can't be read.
     pub fn settings(&self, sources: &[OsString]) -> Result<EndSettings, UserError> {
-        size::check_pool(self.buffer, self.object_size).map_err(|error| {
+        size::check_pool(self.buffer, self.slot_bytes()).map_err(|error| {
             UserError::new(error).hint("choose a larger --buffer or a smaller --object-size")
         })?;
         Ok(self.machine.apply(EndSettings {
@@ -383,6 +402,7 @@ impl TransferArgs {
             fidelity: self.fidelity.fidelity(),
             selection: self.selection.selection(sources)?,
             tunes: self.tune == TuneOptionValue::On,
+            congestion_control: self.congestion.clone(),
             fabric: self.fabric.wanted_fabric(),
             over_control: self.via == DataChannelOption::Ssh,
             ..EndSettings::default()

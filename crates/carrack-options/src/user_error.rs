@@ -65,6 +65,11 @@ impl UserError {
     }
 }
 
+/// Prints what the user may want to know on stderr; an error of that is ignored.
+pub fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "carrack: {}", text_without_errno(&text));
+}
+
 /// Prints a warning on stderr; an error of that is ignored, as there is no other place for it.
 pub fn warn(text: &str) {
     let warning = colour::paint("warning:", TextColour::Yellow, colour::wants_colour(&io::stderr()));

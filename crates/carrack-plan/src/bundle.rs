@@ -71,7 +71,8 @@ impl Bundle {
         let cut = &mut self.sections[index];
         let entries = cut.entries.split_off(left);
         let directory = Arc::clone(&cut.directory);
-        let first = DirectorySection { directory, metadata: None, extras: None, entries };
+        let extras = cut.extras.as_deref().and_then(ExtraMetadata::striping_only);
+        let first = DirectorySection { directory, metadata: None, extras, entries };
         let has_first = !first.entries.is_empty();
         let rest = Bundle::of(has_first.then_some(first).into_iter().chain(behind).collect());
         *self = Bundle::of(mem::take(&mut self.sections));
@@ -138,6 +139,9 @@ pub struct Bundler {
     bundle: Bundle,
     /// True if the bundle's last section is that of the section which is being added.
     is_open: bool,
+    /// The extras of each part of the section which is being added: the sink needs a directory's striping
+    /// before it creates files there.
+    repeated: Option<Box<ExtraMetadata>>,
 }
 
 impl Bundler {
@@ -149,7 +153,7 @@ impl Bundler {
     pub fn new(limits: BundleLimits) -> Bundler {
         assert!(limits.slot_bytes >= SLOT_BYTES_MIN, "slots of {} bytes are too small", limits.slot_bytes);
         assert!(limits.object_bytes > 0 && limits.entries_max > 0, "{limits:?} leaves no room");
-        Bundler { limits, bundle: Bundle::default(), is_open: false }
+        Bundler { limits, bundle: Bundle::default(), is_open: false, repeated: None }
     }
 
     /// Adds a section of the scan and appends the completed work to `out`: full bundles, and every large
@@ -161,6 +165,7 @@ impl Bundler {
     pub fn add(&mut self, section: DirectorySection, out: &mut Vec<BundleOrLargeFile>) {
         let DirectorySection { directory, metadata, extras, entries } = section;
         self.is_open = false;
+        self.repeated = extras.as_deref().and_then(ExtraMetadata::striping_only);
         if metadata.is_some() || entries.is_empty() {
             self.open(&directory, metadata, extras, out);
         }
@@ -192,7 +197,7 @@ impl Bundler {
     /// A file is large if the limit says so, or if a slot can't hold it and its table together.
     fn is_large(&self, directory: &CopiedDirectoryPaths, entry: &Entry) -> bool {
         let size = entry.size();
-        let table_bytes = section_table_bytes(directory) + entry_table_bytes(entry);
+        let table_bytes = self.header_bytes(directory) + entry_table_bytes(entry);
         size >= self.limits.object_bytes || size > 0 && !self.fits(table_bytes, size)
     }
 
@@ -203,12 +208,12 @@ impl Bundler {
         out: &mut Vec<BundleOrLargeFile>,
     ) {
         let table_bytes = entry_table_bytes(&entry);
-        let header_bytes = if self.is_open { 0 } else { section_table_bytes(directory) };
+        let header_bytes = if self.is_open { 0 } else { self.header_bytes(directory) };
         if !self.has_room(header_bytes + table_bytes, entry.size()) {
             self.close(out);
         }
         if !self.is_open {
-            self.open(directory, None, None, out);
+            self.open(directory, None, self.repeated.clone(), out);
         }
         self.push(entry, table_bytes);
         let is_full = self.bundle.content_bytes >= self.limits.object_bytes
@@ -216,6 +221,11 @@ impl Bundler {
         if is_full {
             self.close(out);
         }
+    }
+
+    /// Bytes of the header of a further part of a section.
+    fn header_bytes(&self, directory: &CopiedDirectoryPaths) -> usize {
+        section_table_bytes(directory) + extras_table_bytes(self.repeated.as_deref())
     }
 
     /// Starts a section, in a new bundle if the present bundle has no room for it.

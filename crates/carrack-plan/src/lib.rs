@@ -9,6 +9,7 @@
 
 mod backoff;
 mod bundle;
+mod congestion_control;
 mod cut;
 pub mod fleet;
 pub mod forecast;
@@ -26,12 +27,13 @@ pub use bundle::{
     Bundle, BundleLimits, BundleOrLargeFile, Bundler, entry_table_bytes, extras_table_bytes,
     section_table_bytes,
 };
+pub use congestion_control::{BbrConnections, CongestionControlTrial, ConnectionSample};
 pub use cut::{FileCursor, ObjectExtent};
 pub use layout::{BlockMapLayout, CompositeLayout, Extent, Layout, SingleTarget, StripedLayout};
 pub use pace::{RateCaps, RateLimits, RatePacer};
 pub use policy::{
     AdaptivePolicy, IoQueueArrivalPattern, RoundRobinPolicy, SchedulingPolicy, StorageRequestTiming,
-    TargetCongestion, TargetState, ThresholdPolicy, create_policy,
+    TargetCongestion, TargetState, ThresholdPolicy, create_policy, slow_targets,
 };
 pub use spill::{SpillGate, SpillVerdict, SpillWindowSample};
 pub use target_queues::TargetQueues;

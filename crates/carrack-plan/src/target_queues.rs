@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_model::TargetId;
+use carrack_model::{ServerId, TargetId};
 
 use crate::pace::RateLimits;
 use crate::policy::{
@@ -62,6 +62,12 @@ impl<T> TargetQueues<T> {
     pub fn set_depth(&mut self, target: TargetId, depth: u32) {
         let index = self.index_or_new(target);
         self.states[index].depth = depth;
+    }
+
+    /// Sets the host that a target shares with other targets.
+    pub fn set_server(&mut self, target: TargetId, server: Option<ServerId>) {
+        let index = self.index_or_new(target);
+        self.states[index].server = server;
     }
 
     /// Sets the rate limits, which other queues may share; see [`charge`](Self::charge).
@@ -237,6 +243,7 @@ impl<T> TargetQueues<T> {
         *self.index_of.entry(target).or_insert_with(|| {
             self.states.push(TargetState {
                 target,
+                server: None,
                 waiting: 0,
                 waiting_bytes: 0,
                 in_service: 0,

@@ -15,13 +15,13 @@ use carrack_model::{
     CompleteAttributeKinds, ExtendedAttribute, ExtraMetadata, FileFlags, FileOwnerMap, KeptMetadata,
     Metadata, MetadataFidelity, NO_DUMP, NO_NUMBER, SpecialFile, Timestamp, UserOrGroup, escape,
 };
-use nix::unistd::{Group, User};
 use rustix::fs::{
     AtFlags, Gid, IFlags, Mode, Stat, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown, flistxattr,
     fremovexattr, fsetxattr, fstat, futimens, ioctl_getflags, ioctl_setflags, lsetxattr,
 };
 use rustix::io::Errno;
 
+use crate::account_names::{group_name, group_number, user_name, user_number};
 use crate::extras_source::{
     AttributeHolder, call_with_growing_buffer, get, list_attributes, loss_reason, path_of,
 };
@@ -436,9 +436,7 @@ impl AttributeWriter {
         self.is_trusting
             && !self.maps_users
             && self.requested_owner(extras).user == Some(number)
-            && is_same_account(account, number, (&self.users, user_number), || {
-                matches!(User::from_uid(number.into()), Ok(Some(_)))
-            })
+            && is_same_account(account, number, (&self.users, user_number), || user_name(number).is_some())
     }
 
     /// The same for the group.
@@ -447,9 +445,7 @@ impl AttributeWriter {
         self.is_trusting
             && !self.maps_groups
             && self.requested_owner(extras).group == Some(number)
-            && is_same_account(account, number, (&self.groups, group_number), || {
-                matches!(Group::from_gid(number.into()), Ok(Some(_)))
-            })
+            && is_same_account(account, number, (&self.groups, group_number), || group_name(number).is_some())
     }
 
     /// Returns true if the attributes of `name` in `directory` differ from the source's and can be set. They
@@ -824,14 +820,6 @@ fn unknown_of(
         account.number == NO_NUMBER && std::str::from_utf8(&account.name).ok().and_then(look_up).is_none()
     });
     unknown.map(|account| escape(&account.name))
-}
-
-fn user_number(name: &str) -> Option<u32> {
-    User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
-}
-
-fn group_number(name: &str) -> Option<u32> {
-    Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
 }
 
 #[cfg(test)]

@@ -14,13 +14,13 @@ use carrack_model::{
     CompleteAttributeKinds, ExtendedAttribute, ExtraMetadata, FileFlags, HardLinkTarget, MetadataFidelity,
     RelPath, SpecialFile, UserOrGroup,
 };
-use nix::unistd::{Gid, Group, Uid, User};
 use rustix::fs::{
     AtFlags, FileType, Mode, OFlags, fgetxattr, flistxattr, getxattr, lgetxattr, listxattr, llistxattr,
     openat, statat,
 };
 use rustix::io::Errno;
 
+use crate::account_names::{group_name, user_name};
 use crate::file_flags::flags_of;
 use crate::modes::{ACCESS_ACL, AclBits};
 use crate::source_owner_maps::OwnerMappingRules;
@@ -161,6 +161,7 @@ impl ExtraMetadataReader {
             attributes,
             all_told,
             flags: if kept.file_flags { flags_at(spot) } else { None },
+            striping: None,
             same_as: None,
         }
     }
@@ -333,15 +334,6 @@ impl AccountNames {
         }
         name
     }
-}
-
-/// The name of a user; none if there is none or the lookup fails.
-fn user_name(uid: u32) -> Option<String> {
-    User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name)
-}
-
-fn group_name(gid: u32) -> Option<String> {
-    Group::from_gid(Gid::from_raw(gid)).ok().flatten().map(|group| group.name)
 }
 
 /// The names of an entry's attributes, each followed by a NUL.

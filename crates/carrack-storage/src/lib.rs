@@ -5,6 +5,7 @@
 //! fallbacks. It makes no scheduling decision and knows no network. Only the scan starts threads, and it
 //! joins them before it returns.
 
+mod account_names;
 mod attribute_writer;
 mod base;
 mod beneath;
@@ -15,6 +16,7 @@ mod durable;
 mod existing_entry;
 mod extras_source;
 mod file_flags;
+mod filter_rules;
 mod folded_names;
 mod link_spool;
 mod link_time_support;
@@ -54,14 +56,17 @@ pub use existing_entry::{
     ExistingEntry, ExistingFileTimes, digest_of, file_times, read_existing_entry, set_file_metadata,
 };
 pub use extras_source::ExtraMetadataReader;
+pub use filter_rules::{
+    DirectoryRules, OwnDirectoryRules, RsyncMergeRule, RsyncRule, RsyncRuleError, rule_lines,
+};
 pub use folded_names::{CaseFoldingDirectory, FoldedNames};
 pub use link_spool::{HardLinkCreationContext, LinkCreationCounts, LinkSpool};
 pub use losses::MetadataLossCounter;
 pub use modes::{ModePolicy, narrow_directory};
 pub use root::{DirectoryRelativeName, RootDirectory};
 pub use scan::{
-    AbsenceProofFailure, BadPattern, ScanFilter, ScanListingProof, ScanRoot, ScanRootScope, ScannedItem,
-    SourceScan,
+    AbsenceProofFailure, BadPattern, DeletionCircumstances, FilteredDirectory, ScanFilter, ScanListingProof,
+    ScanRoot, ScanRootScope, ScannedItem, SourceScan,
 };
 pub use sink_error::SinkError;
 pub use small_file_placement::{SmallContent, clear_umask, place_small, place_symlink, users_umask};
@@ -72,4 +77,4 @@ pub use special::{place_special, set_special_metadata};
 pub use status::{FileIdentity, FileStamp, MountIdentity};
 pub use stored_times::{DestinationTimePrecision, are_within, may_be_stored, time_unit_of};
 pub use temporary_names::ScratchNames;
-pub use uncommitted_file::{NewLargeFileSpec, UncommittedFile, WriteIoMethod, can_resume};
+pub use uncommitted_file::{CommitRename, NewLargeFileSpec, UncommittedFile, WriteIoMethod, can_resume};

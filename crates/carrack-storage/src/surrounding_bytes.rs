@@ -522,7 +522,7 @@ mod tests {
         let replaced = ReplacedFile::open_and_lock(held.as_fd(), b"f", &|| true).unwrap();
         assert!(kept.copy_from(&replaced).unwrap());
         drop(replaced);
-        growing.set_kept(true);
+        growing.keep();
         let temporary = growing.temporary_name().to_vec();
         drop(growing);
         fs::write(&path, &later).unwrap();
@@ -570,7 +570,7 @@ mod tests {
         let other = File::open(&path).unwrap();
         flock(&other, FlockOperation::LockExclusive).unwrap();
         let growing = grown(&path, 1, b"x");
-        growing.set_kept(true);
+        growing.keep();
         let ended = growing.commit_part(dress(), false, &|| false);
         assert!(matches!(ended, Err(SinkError::Ended)), "{ended:?}");
         drop(other);

@@ -5,11 +5,13 @@
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 use carrack_layout::{MountedFileSystem, RequestedLayout, StripeOutcome};
 use carrack_model::{ByteRange, Metadata, Timestamp};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, ftruncate, futimens, openat, statat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, ftruncate, futimens, openat, renameat, statat,
+};
 use rustix::io::{Errno, ReadWriteFlags, pwrite, pwritev2};
 use rustix::process::geteuid;
 
@@ -22,13 +24,19 @@ use crate::source_file::supports_direct_io;
 use crate::surrounding_bytes::{ReplacedFile, SurroundingBytesCopier, mtime_now};
 use crate::temporary_names::ScratchName;
 use crate::writeback_wait::write_back;
-use crate::{MetadataToSet, ScratchNames, SinkError};
+use crate::{FileIdentity, MetadataToSet, ScratchNames, SinkError};
 
 /// No other user reads an incomplete file.
 const WORKING_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
+/// What becomes of a file that is dropped before its commit: it is removed unless it is kept, and what is
+/// discarded is not kept any more.
+const REMOVED: u8 = 0;
+const KEPT: u8 = 1;
+const DISCARDED: u8 = 2;
+
 /// A file while it is written. Dropping it without [`UncommittedFile::commit`] removes it, unless it is kept
-/// for a later session ([`UncommittedFile::set_kept`]).
+/// for a later session ([`UncommittedFile::keep`]).
 #[derive(Debug)]
 pub struct UncommittedFile {
     directory: OwnedFd,
@@ -37,7 +45,8 @@ pub struct UncommittedFile {
     temporary: ScratchName,
     size: u64,
     is_committed: AtomicBool,
-    is_kept: AtomicBool,
+    /// [`REMOVED`], [`KEPT`] or [`DISCARDED`].
+    without_commit: AtomicU8,
     /// True while pages leave the page cache as soon as they are on the storage. Cleared at the first write
     /// that the file system refuses to do so.
     leaves_cache: AtomicBool,
@@ -49,6 +58,9 @@ pub struct UncommittedFile {
     /// Set if an earlier session may have copied bytes outside the part into it.
     is_resumed: bool,
 }
+
+/// The rename of a commit, which may be repeated after an error.
+pub type CommitRename<'a> = &'a mut dyn FnMut() -> Result<(), SinkError>;
 
 /// The I/O method of a large file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -172,7 +184,7 @@ impl UncommittedFile {
             }
             Err(errno) => return Err(SinkError::of_name_call("creating", errno)),
         };
-        growing.set_kept(true);
+        growing.keep();
         Ok((growing, outcome))
     }
 
@@ -195,7 +207,7 @@ impl UncommittedFile {
             temporary,
             size: spec.size,
             is_committed: AtomicBool::new(false),
-            is_kept: AtomicBool::new(false),
+            without_commit: AtomicU8::new(REMOVED),
             leaves_cache: AtomicBool::new(true),
             direct,
             io,
@@ -209,15 +221,26 @@ impl UncommittedFile {
         self.temporary.as_bytes()
     }
 
+    /// Returns true until its commit renames it.
+    pub fn has_temporary_name(&self) -> bool {
+        !self.is_committed.load(Relaxed)
+    }
+
     /// The directory of the file.
     pub fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
 
-    /// Keeps an incomplete file under its temporary name, as the journal has recorded ranges for a later
-    /// session. `false` reverts that.
-    pub fn set_kept(&self, is_kept: bool) {
-        self.is_kept.store(is_kept, Relaxed);
+    /// Keeps an incomplete file under its temporary name for a later session, as the journal has recorded
+    /// ranges. Does nothing after [`discard`](Self::discard).
+    pub fn keep(&self) {
+        let _ = self.without_commit.compare_exchange(REMOVED, KEPT, Relaxed, Relaxed);
+    }
+
+    /// Has the file removed when it is dropped. A thread that records ranges of it may keep it later, which
+    /// has no effect any more.
+    pub fn discard(&self) {
+        self.without_commit.store(DISCARDED, Relaxed);
     }
 
     /// The I/O method in use.
@@ -297,17 +320,47 @@ impl UncommittedFile {
     /// # Errors
     /// After [`SinkError::Metadata`] the file is in place; after any other error it is removed.
     pub fn commit<'a>(&self, dress: impl Into<MetadataToSet<'a>>, syncs: bool) -> Result<(), SinkError> {
+        self.commit_with(dress, syncs, &|rename| rename())
+    }
+
+    /// Commits the file as [`commit`](Self::commit); `run` runs the rename, and may repeat it after an error.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit).
+    pub fn commit_with<'a>(
+        &self,
+        dress: impl Into<MetadataToSet<'a>>,
+        syncs: bool,
+        run: &dyn Fn(CommitRename<'_>) -> Result<(), SinkError>,
+    ) -> Result<(), SinkError> {
         let (file, dress) = (self.file.as_fd(), dress.into());
         enforce_size(file, self.size)?;
         let finished = self.set_metadata(dress).and(dress.set_time(file, None));
         if syncs {
             sync_all(file)?;
         }
-        self.is_committed.store(true, Relaxed); // `rename` cleans up after itself
-        self.temporary
-            .rename(self.directory.as_fd(), &self.name)
-            .map_err(|errno| SinkError::of_name_call("renaming", errno))?;
-        finished
+        let renamed = run(&mut || self.rename());
+        self.is_committed.store(true, Relaxed);
+        if renamed.is_err() {
+            self.temporary.remove(self.directory.as_fd());
+        }
+        renamed.and(finished)
+    }
+
+    fn rename(&self) -> Result<(), SinkError> {
+        let directory = self.directory.as_fd();
+        match renameat(directory, self.temporary.as_bytes(), directory, &*self.name) {
+            Ok(()) => Ok(()),
+            // An earlier rename returned an error and has been done.
+            Err(Errno::NOENT) if self.has_final_name() => Ok(()),
+            Err(errno) => Err(SinkError::of_name_call("renaming", errno)),
+        }
+    }
+
+    fn has_final_name(&self) -> bool {
+        let found = statat(&self.directory, &*self.name, AtFlags::SYMLINK_NOFOLLOW);
+        let own = fstat(&self.file);
+        matches!((found, own), (Ok(found), Ok(own)) if FileIdentity::of(&found) == FileIdentity::of(&own))
     }
 }
 
@@ -371,7 +424,7 @@ impl UncommittedFile {
 
 impl Drop for UncommittedFile {
     fn drop(&mut self) {
-        if !self.is_committed.load(Relaxed) && !self.is_kept.load(Relaxed) {
+        if !self.is_committed.load(Relaxed) && self.without_commit.load(Relaxed) != KEPT {
             self.temporary.remove(self.directory.as_fd());
         }
     }
@@ -447,7 +500,9 @@ mod tests {
     use super::*;
     use carrack_layout::FileSystems;
     use carrack_model::FailureKind;
+    use std::ffi::OsStr;
     use std::fs::{self, File};
+    use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::MetadataExt;
 
     fn create(dir: &tempfile::TempDir, name: &[u8], size: u64) -> Result<UncommittedFile, SinkError> {
@@ -553,6 +608,39 @@ mod tests {
         fs::create_dir(dir.path().join("e")).unwrap();
         assert_eq!(file.commit(&Metadata::default(), true).unwrap_err().kind(), FailureKind::InTheWay);
         assert_eq!(names(&dir), ["e"]);
+    }
+
+    #[test]
+    fn what_is_discarded_is_not_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        for (discards, left) in [(false, 1), (true, 0)] {
+            let file = create(&dir, b"f", 10).unwrap();
+            if discards {
+                file.discard();
+            }
+            file.keep();
+            drop(file);
+            assert_eq!(names(&dir).len(), left);
+            names(&dir).iter().for_each(|name| fs::remove_file(dir.path().join(name)).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_rename_that_was_done_though_it_returned_an_error_is_not_one_that_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = create(&dir, b"f", 1).unwrap();
+        file.write_at(b"x", 0).unwrap();
+        let twice = |rename: CommitRename<'_>| rename().and_then(|()| rename());
+        file.commit_with(&Metadata::default(), false, &twice).unwrap();
+        assert_eq!(
+            (names(&dir), fs::read(dir.path().join("f")).unwrap()),
+            (vec!["f".to_owned()], b"x".to_vec())
+        );
+        let other = create(&dir, b"f", 1).unwrap();
+        other.write_at(b"y", 0).unwrap();
+        fs::remove_file(dir.path().join(OsStr::from_bytes(other.temporary_name()))).unwrap();
+        assert!(other.commit_with(&Metadata::default(), false, &twice).is_err(), "another file has the name");
+        assert_eq!(fs::read(dir.path().join("f")).unwrap(), b"x");
     }
 
     #[test]

@@ -1,13 +1,15 @@
-//! The kernel's view of a TCP connection: unsent bytes, and the state of the path.
+//! The kernel's view of a TCP connection: unsent bytes, the state of the path, and the congestion control.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
+use std::io;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustix::ioctl::{Getter, Opcode, ioctl};
+use socket2::SockRef;
 
 /// `SIOCOUTQNSD` (linux/sockios.h): the unsent bytes, as an `int`.
 const NOT_SENT: Opcode = 0x894B;
@@ -21,6 +23,10 @@ pub struct TcpStateReader(Weak<TcpStream>);
 pub struct TcpPathState {
     /// The smoothed round trip.
     pub round_trip: Duration,
+    /// The shortest round trip of the last minutes: that of a path without queues.
+    pub round_trip_min: Duration,
+    /// Payload that the other end has acknowledged.
+    pub acked_bytes: u64,
     /// Segments with data that were sent, with the retransmitted ones.
     pub segments: u64,
     /// Segments with data that were retransmitted.
@@ -36,8 +42,12 @@ struct TcpInfo {
     rtt_us: u32,
     before_retransmitted: [u32; 7],
     retransmitted: u32,
-    rates_and_bytes: [u64; 4],
-    before_segments: [u32; 5],
+    pacing_rates: [u64; 2],
+    acked_bytes: u64,
+    received_bytes: u64,
+    before_min_rtt: [u32; 3],
+    min_rtt_us: u32,
+    data_segments_in: u32,
     data_segments: u32,
 }
 
@@ -68,9 +78,22 @@ impl TcpStateReader {
         };
         (failed == 0).then(|| TcpPathState {
             round_trip: Duration::from_micros(info.rtt_us.into()),
+            round_trip_min: Duration::from_micros(info.min_rtt_us.into()),
+            acked_bytes: info.acked_bytes,
             segments: info.data_segments.into(),
             retransmitted: info.retransmitted.into(),
         })
+    }
+
+    /// Sets the congestion control of the connection (TCP_CONGESTION, tcp(7)).
+    ///
+    /// # Errors
+    /// `NotFound` if the kernel has none of this name, `PermissionDenied` if this user may not set it.
+    pub fn set_congestion_control(&self, name: &str) -> io::Result<()> {
+        match self.0.upgrade() {
+            Some(stream) => SockRef::from(&*stream).set_tcp_congestion(name.as_bytes()),
+            None => Ok(()),
+        }
     }
 }
 
@@ -103,6 +126,11 @@ mod tests {
         assert!(path.segments >= written as u64 >> 16 && path.segments < written as u64 / 500, "{path:?}");
         assert!(path.round_trip > Duration::ZERO && path.round_trip < Duration::from_secs(5), "{path:?}");
         assert!(path.retransmitted <= path.segments, "{path:?}");
+        assert!(path.acked_bytes >= written as u64, "{path:?}");
+        assert!(Duration::ZERO < path.round_trip_min && path.round_trip_min <= path.round_trip, "{path:?}");
+        assert!(gauge.set_congestion_control("reno").is_ok());
+        let refused = gauge.set_congestion_control("no-such-control").unwrap_err();
+        assert!([io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied].contains(&refused.kind()));
         drop(near);
         assert_eq!((gauge.unsent_bytes(), gauge.path()), (0, None));
     }

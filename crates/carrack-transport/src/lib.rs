@@ -34,6 +34,8 @@ pub use rendezvous::{
     random,
 };
 pub use resolve::resolve;
-pub use tcp::{TcpReceiver, TcpSender, prepare_stream, set_near_congestion_control};
+pub use tcp::{
+    TcpReceiver, TcpSender, prepare_stream, set_near_congestion_control, system_congestion_control,
+};
 pub use tls::{TlsChannel, TlsHandshakeError};
 pub use unproved_peer_counts::{ConnectionEvictionOrder, PeerAddressPrefix, PeerConnectionCounts};

@@ -53,12 +53,12 @@ pub(crate) fn limit_segment_size(socket: &SockRef<'_>, bytes: Option<u32>) {
     let _ = bytes.map(|bytes| socket.set_tcp_mss(bytes));
 }
 
-/// Gives a far path the system's own congestion control, which an administrator may have chosen.
-fn restore_system_congestion_control(socket: &SockRef<'_>) -> io::Result<()> {
+/// The system's own congestion control, which an administrator may have chosen.
+pub fn system_congestion_control() -> io::Result<String> {
     let fresh = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     let name = fresh.tcp_congestion()?;
-    let _ = socket.set_tcp_congestion(name.split(|&byte| byte == 0).next().unwrap_or_default());
-    Ok(())
+    let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
 }
 
 /// Connects within `timeout`. Neither end sends larger segments than `segment_bytes`, if given.
@@ -84,7 +84,7 @@ pub fn prepare_stream(stream: &TcpStream, rtt: Duration) -> io::Result<()> {
     stream.set_read_timeout(Some(brief))?;
     stream.set_write_timeout(Some(brief))?;
     if rtt >= NEAR_RTT {
-        restore_system_congestion_control(&socket)?;
+        let _ = socket.set_tcp_congestion(system_congestion_control()?.as_bytes());
     } else if rtt < BESIDE_RTT {
         socket.set_send_buffer_size(BESIDE_BUFFER_BYTES)?;
         socket.set_recv_buffer_size(BESIDE_BUFFER_BYTES)?;
@@ -200,6 +200,7 @@ pub(crate) fn send_flags(patience: EndpointWaitLimit) -> SendFlags {
 pub struct TcpReceiver {
     stream: TcpStream,
     reader: FrameReader,
+    is_sealed: bool,
     /// The counter of bytes that arrived, shared with other connections.
     arrived: Arc<AtomicU64>,
 }
@@ -213,11 +214,17 @@ impl TcpReceiver {
 
     /// The same, where every object is sealed.
     pub fn with_seal(stream: TcpStream, slot_bytes: u32, seal: Option<ConnectionCipherState>) -> TcpReceiver {
-        TcpReceiver { stream, reader: FrameReader::with_seal(slot_bytes, seal), arrived: Arc::default() }
+        let is_sealed = seal.is_some();
+        let reader = FrameReader::with_seal(slot_bytes, seal);
+        TcpReceiver { stream, reader, is_sealed, arrived: Arc::default() }
     }
 }
 
 impl ReceiveEndpoint for TcpReceiver {
+    fn receives_extents(&self) -> bool {
+        !self.is_sealed
+    }
+
     fn advance(
         &mut self,
         patience: EndpointWaitLimit,

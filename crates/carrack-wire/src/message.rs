@@ -248,6 +248,15 @@ pub struct HelloMessage {
     /// Fabrics for the objects (RMA).
     #[prost(message, optional, tag = "13")]
     pub fabric: Option<InitiatorFabricList>,
+    /// Largest slots that the responder may choose in place of `slot_bytes` in `spec`; 0 if it may not.
+    #[prost(uint32, tag = "16")]
+    pub slot_bytes_max: u32,
+    /// Size of objects that suits the source's storage, if the initiator is the source; 0 for any.
+    #[prost(uint32, tag = "17")]
+    pub object_bytes: u32,
+    /// The user chose the size of objects: those of large files have `slot_bytes` on all storage.
+    #[prost(bool, tag = "18")]
+    pub has_chosen_object_size: bool,
 }
 
 /// Fabrics that the initiator can use.
@@ -347,6 +356,51 @@ pub struct StripingMessage {
     /// Pool of targets; empty for the default.
     #[prost(string, tag = "3")]
     pub pool: String,
+    /// Components in the order of their starts, if the fields above are not all of it: they are those of the
+    /// widest one.
+    #[prost(message, repeated, tag = "4")]
+    pub components: Vec<ComponentStripingMessage>,
+    /// Replicas of the file; 0 if unknown.
+    #[prost(uint32, tag = "5")]
+    pub mirrors: u32,
+}
+
+/// The striping of a range of a file.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ComponentStripingMessage {
+    /// First byte.
+    #[prost(uint64, tag = "1")]
+    pub start: u64,
+    /// Byte behind the last one; 2^64-1 for the end of the file.
+    #[prost(uint64, tag = "2")]
+    pub end: u64,
+    /// As in [`StripingMessage`].
+    #[prost(uint32, tag = "3")]
+    pub count: u32,
+    /// As in [`StripingMessage`].
+    #[prost(uint64, tag = "4")]
+    pub stripe_bytes: u64,
+    /// As in [`StripingMessage`].
+    #[prost(string, tag = "5")]
+    pub pool: String,
+    /// 0 stripes, 1 overstriped, 2 on the metadata target, 3 stripes in a part that grows.
+    #[prost(uint32, tag = "6")]
+    pub pattern: u32,
+}
+
+impl StripingMessage {
+    /// Encodes the striping that a directory gives to new files, for an entry table.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.encode_to_vec()
+    }
+
+    /// Decodes the bytes from [`to_bytes`](Self::to_bytes).
+    ///
+    /// # Errors
+    /// [`MessageError::Malformed`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<StripingMessage, MessageError> {
+        StripingMessage::decode(bytes).map_err(|error| MessageError::Malformed(error.to_string()))
+    }
 }
 
 /// The responder's answer.
@@ -374,6 +428,9 @@ pub struct WelcomeMessage {
     /// The choice among the initiator's fabrics.
     #[prost(message, optional, tag = "8")]
     pub fabric: Option<FabricChoice>,
+    /// The session's slots, in place of `slot_bytes` in `spec`; 0 for those.
+    #[prost(uint32, tag = "9")]
+    pub slot_bytes: u32,
 }
 
 /// State of the sink that the source needs.
@@ -411,6 +468,9 @@ pub struct SinkHandshakeFacts {
     /// limit.
     #[prost(uint32, tag = "21")]
     pub open_files: u32,
+    /// Size of objects that suits the sink's storage; 0 for any.
+    #[prost(uint32, tag = "22")]
+    pub object_bytes: u32,
 }
 
 /// Root of the tree at the destination.
@@ -627,6 +687,9 @@ pub struct TargetReportMessage {
     /// Number of times that congestion was found.
     #[prost(uint64, tag = "9")]
     pub avoided_count: u64,
+    /// Name of its server.
+    #[prost(string, optional, tag = "10")]
+    pub server: Option<String>,
 }
 
 /// Objects whose processing has ended.
@@ -661,7 +724,7 @@ pub struct FailureMessage {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct NoticeMessage {
     /// 0 text, 1 warning, 2 a skipped entry, 3 a decision of the tuner, 4 metadata that the destination could
-    /// not keep.
+    /// not keep, 5 a storage target that does not answer, or answers again.
     #[prost(uint32, tag = "1")]
     pub kind: u32,
     /// Description.
@@ -670,18 +733,21 @@ pub struct NoticeMessage {
     /// Path of the entry concerned, if any.
     #[prost(bytes = "vec", tag = "3")]
     pub path: Vec<u8>,
-    /// Number of lost items.
+    /// Number of lost items, or of requests that have not returned.
     #[prost(uint64, tag = "4")]
     pub count: u64,
     /// Kind of loss: 1 an item that an entry has once, 2 an item that it has any number of, 3 whole entries.
     #[prost(uint32, tag = "5")]
     pub lost: u32,
-    /// Name of the lost items.
+    /// Name of the lost items, or of the storage target.
     #[prost(string, tag = "6")]
     pub what: String,
     /// Reason of the loss.
     #[prost(string, tag = "7")]
     pub reason: String,
+    /// Age of the oldest request, or the time after which the target answers again.
+    #[prost(uint64, tag = "8")]
+    pub seconds: u64,
 }
 
 /// One end's counters since the start, and the time use of its I/O threads.

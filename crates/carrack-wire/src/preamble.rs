@@ -11,6 +11,10 @@ pub const PREAMBLE_BYTES: usize = 16;
 
 const MAGIC: [u8; 8] = *b"carrack\0";
 
+/// The beginning of the line of a far shell that waits for a program, as no carrack is installed there. The
+/// near end's start script chooses what follows.
+pub const WAITING_SHELL_PREFIX: &[u8] = b"carrack-waits ";
+
 /// Magic and version range. All versions of the protocol begin with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preamble {
@@ -67,6 +71,13 @@ impl Preamble {
         text.windows(MAGIC.len()).position(|window| window == MAGIC)
     }
 
+    /// Returns the line of a far shell that waits for a program, if `text` ends with one.
+    pub fn waiting_shell_line(text: &[u8]) -> Option<&[u8]> {
+        let line = text.strip_suffix(b"\n")?;
+        let begin = line.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        line.get(begin..).filter(|line| line.starts_with(WAITING_SHELL_PREFIX))
+    }
+
     /// The newest version that both ends speak.
     pub fn negotiate_version(self) -> Result<u16, PreambleError> {
         let version = self.version_max.min(PROTOCOL_VERSION);
@@ -83,6 +94,18 @@ impl Preamble {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_waiting_shell_is_known_by_its_whole_line() {
+        let found = |text: &'static [u8]| Preamble::waiting_shell_line(text);
+        assert_eq!(found(b"carrack-waits Linux\n"), Some(&b"carrack-waits Linux"[..]));
+        assert_eq!(found(b"Welcome!\ncarrack-waits x\n"), Some(&b"carrack-waits x"[..]));
+        for other in
+            [&b""[..], b"\n", b"carrack-waits x", b"no carrack-waits x\n", b"carrack-waits x\nmore\n"]
+        {
+            assert_eq!(found(other), None, "{}", other.escape_ascii());
+        }
+    }
 
     #[test]
     fn the_example_of_the_format_document() {

@@ -18,6 +18,8 @@ pub enum ExitStatus {
     Usage = 2,
     /// Nothing is done.
     Nothing = 3,
+    /// `carrack session` only: the near end speaks other versions of the protocol (EX_PROTOCOL, sysexits(3)).
+    OtherVersion = 76,
     /// Ended by `--timeout` or `--stop-at`; the number is timeout(1)'s.
     TimedOut = 124,
     /// Ended by a signal.

@@ -10,6 +10,7 @@ mod commands;
 mod doc_commands;
 mod exit;
 mod options;
+mod output_watch;
 mod register;
 mod remote;
 mod sharing;
@@ -22,6 +23,7 @@ use carrack_options::{lifetime, size, user_error};
 fn main() -> std::process::ExitCode {
     // The Rust runtime ignores SIGPIPE: a closed stdout makes writes fail, and doesn't kill the process.
     signals::survive_file_size_limit();
+    signals::survive_output_signals();
     carrack_machine::limit_malloc_arenas();
     carrack_machine::raise_descriptor_limit();
     if stack_limit::is_stack_short() { stack_limit::run_with_enough_stack(run) } else { run() }.into()

@@ -5,13 +5,17 @@
 //! | --- | --- | --- |
 //! | `delay` | `OST:MS` lines | the same, for any of the targets |
 //! | `traffic` | `OST READ WRITTEN` lines, in bytes | any text: back to 0 |
+//! | `requests` | `OST READS WRITES` lines | any text: back to 0 |
+//!
+//! The kernel cuts what a process reads or writes at once into requests of 1 MiB.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use fuser::INodeNo;
 use rustix::io::Errno;
 
-use crate::targets::Targets;
+use crate::targets::{Target, Targets};
 
 /// The directory's name.
 pub const NAME: &str = ".control";
@@ -25,17 +29,20 @@ pub enum Control {
     Delay,
     /// Bytes read and written.
     Traffic,
+    /// Numbers of reads and writes.
+    Requests,
 }
 
 impl Control {
     /// All files.
-    pub const ALL: [Control; 2] = [Control::Delay, Control::Traffic];
+    pub const ALL: [Control; 3] = [Control::Delay, Control::Traffic, Control::Requests];
 
     /// Returns the name in the directory.
     pub fn name(self) -> &'static str {
         match self {
             Control::Delay => "delay",
             Control::Traffic => "traffic",
+            Control::Requests => "requests",
         }
     }
 
@@ -51,7 +58,7 @@ impl Control {
 
     /// Returns its present contents.
     pub fn read(self, targets: &Targets) -> String {
-        let line = |(index, target): (usize, &crate::targets::Target)| match self {
+        let line = |(index, target): (usize, &Target)| match self {
             Control::Delay => format!("{index}:{}\n", target.delay_ms.load(Relaxed)),
             Control::Traffic => {
                 format!(
@@ -59,6 +66,9 @@ impl Control {
                     target.bytes_read.load(Relaxed),
                     target.bytes_written.load(Relaxed)
                 )
+            }
+            Control::Requests => {
+                format!("{index} {} {}\n", target.reads.load(Relaxed), target.writes.load(Relaxed))
             }
         };
         targets.osts().iter().enumerate().map(line).collect()
@@ -72,14 +82,19 @@ impl Control {
                 text.split_whitespace().try_for_each(|words| set_delay(targets, words))
             }
             Control::Traffic => {
-                for target in targets.osts() {
-                    target.bytes_read.store(0, Relaxed);
-                    target.bytes_written.store(0, Relaxed);
-                }
+                reset(targets, |target| [&target.bytes_read, &target.bytes_written]);
+                Ok(())
+            }
+            Control::Requests => {
+                reset(targets, |target| [&target.reads, &target.writes]);
                 Ok(())
             }
         }
     }
+}
+
+fn reset(targets: &Targets, counters: impl Fn(&Target) -> [&AtomicU64; 2]) {
+    targets.osts().iter().flat_map(counters).for_each(|counter| counter.store(0, Relaxed));
 }
 
 /// Sets a delay from `OST:MS`, also for the command line.

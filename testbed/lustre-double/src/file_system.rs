@@ -35,6 +35,8 @@ use crate::targets::Targets;
 /// The part of O_LOV_DELAY_CREATE (O_NOCTTY and FASYNC) that the kernel passes on.
 const DELAY_CREATE: i32 = 0x2000;
 const O_EXCL: i32 = 0o200;
+/// `LL_IOC_GET_MDTIDX`: the number of the file's metadata target.
+const GET_MDT: u32 = 0x8004_66AF;
 /// `fallocate` without a flag.
 const ALLOCATE: i32 = 0;
 
@@ -723,13 +725,16 @@ impl Filesystem for LustreDouble {
         _number: INodeNo,
         _handle: FileHandle,
         _flags: IoctlFlags,
-        _command: u32,
+        command: u32,
         _data: &[u8],
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        // Lustre's own ioctls don't work through FUSE, which carries no more bytes than the command's size
-        // says.
-        reply.error(fuse_errno(Errno::NOTTY));
+        // Most of Lustre's own ioctls don't work through FUSE, which carries no more bytes than the command's
+        // size says.
+        match command {
+            GET_MDT => reply.ioctl(0, &0u32.to_ne_bytes()),
+            _ => reply.error(fuse_errno(Errno::NOTTY)),
+        }
     }
 }

@@ -31,6 +31,10 @@ pub struct Target {
     pub bytes_read: AtomicU64,
     /// Bytes that were written.
     pub bytes_written: AtomicU64,
+    /// Requests to read.
+    pub reads: AtomicU64,
+    /// Requests to write.
+    pub writes: AtomicU64,
 }
 
 /// The striping of new files without a request.
@@ -184,6 +188,8 @@ impl Target {
             delay_ms: AtomicU64::new(0),
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
         })
     }
 
@@ -227,6 +233,7 @@ impl Target {
     /// Fills `buffer`; bytes that the object doesn't have are zeros.
     pub fn read(&self, object: &ObjectFile, buffer: &mut [u8], offset: u64) -> Result<(), Errno> {
         self.sleep();
+        self.reads.fetch_add(1, Relaxed);
         self.bytes_read.fetch_add(buffer.len() as u64, Relaxed);
         if !object.direct {
             return fill(&object.file, buffer, offset);
@@ -241,6 +248,7 @@ impl Target {
     /// Writes all of `data`.
     pub fn write(&self, object: &ObjectFile, data: &[u8], offset: u64) -> Result<(), Errno> {
         self.sleep();
+        self.writes.fetch_add(1, Relaxed);
         self.bytes_written.fetch_add(data.len() as u64, Relaxed);
         if !object.direct {
             return object.file.write_all_at(data, offset).map_err(errno_of);

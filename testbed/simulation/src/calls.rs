@@ -6,7 +6,7 @@ use crate::faults::CallKind;
 use crate::image::{Contents, ROOT};
 use crate::pages::{PAGE_BYTES, Pages};
 use crate::scheduler::{self, EndProcess, WaitCondition};
-use crate::volumes::{NodeRef, SINK, SOURCE, TOP, WalkRules, WalkedPath, system_time};
+use crate::volumes::{BRANCH, NodeRef, SINK, SOURCE, TOP, WalkRules, WalkedPath, system_time};
 use crate::world::{kill, world};
 
 /// A call's result, or its error number.
@@ -37,7 +37,9 @@ fn crash_is_due() -> bool {
     world.faults.crash = None;
     kill(process);
     if cuts_power && process == EndProcess::Sink {
-        crate::world::world().volumes.get(SINK).cut_power(seed);
+        for volume in [SINK, BRANCH] {
+            crate::world::world().volumes.get(volume).cut_power(seed);
+        }
     }
     true
 }
@@ -487,7 +489,8 @@ pub fn rename(from: (i32, &[u8]), to: (i32, &[u8]), flags: u32) -> CallAnswer {
     let source = walk(from.0, from.1, WalkRules::default())?;
     let target = walk(to.0, to.1, WalkRules::default())?;
     let node = source.node.ok_or(libc::ENOENT)?;
-    if source.name.is_empty() || target.name.is_empty() {
+    let is_mount = |walked: &WalkedPath| walked.node.is_some_and(|node| node.volume != walked.parent.volume);
+    if source.name.is_empty() || target.name.is_empty() || is_mount(&source) || is_mount(&target) {
         return Err(libc::EBUSY);
     }
     if source.parent.volume != target.parent.volume {

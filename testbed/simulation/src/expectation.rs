@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::image::{Contents, Ino};
+use crate::image::Contents;
+use crate::volumes::NodeRef;
 
 /// An entry of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub struct ExpectedTree {
     /// The contents of the destination before.
     pub old: BTreeMap<Vec<u8>, TreeEntry>,
     /// Files that got a name of a copy.
-    pub finals: BTreeMap<Ino, Vec<u8>>,
+    pub finals: BTreeMap<NodeRef, Vec<u8>>,
     /// Every change of a name is checked.
     pub watches: bool,
 }
@@ -46,6 +47,25 @@ impl ExpectedTree {
     /// A regular file is to have this path.
     pub fn is_file(&self, path: &[u8]) -> bool {
         matches!(self.new.get(path), Some(TreeEntry::File(..)))
+    }
+
+    /// In which bytes the contents differ from the new ones, in words.
+    pub fn difference_from_new(&self, path: &[u8], contents: &Contents) -> String {
+        let (Some(TreeEntry::File(bytes, _)), Contents::File(pages)) = (self.new.get(path), contents) else {
+            return "it is no file".to_owned();
+        };
+        let found = pages.read(0, pages.bytes() as usize);
+        let differs: Vec<usize> =
+            (0..bytes.len().min(found.len())).filter(|&at| bytes[at] != found[at]).collect();
+        let zeros = differs.iter().filter(|&&at| found[at] == 0).count();
+        format!(
+            "{} of {} bytes; {} differ, {zeros} of them zeros, from {:?} to {:?}",
+            found.len(),
+            bytes.len(),
+            differs.len(),
+            differs.first(),
+            differs.last()
+        )
     }
 
     /// The contents are the old or the new ones.

@@ -14,7 +14,10 @@ use crate::chance::SeedChance;
 use crate::expectation::TreeEntry;
 use crate::faults::{CallError, CallKind, FaultPlan, LostConnection, ProcessCrash};
 use crate::scheduler::EndProcess;
-use crate::volumes::{SINK, SOURCE};
+use crate::volumes::{BRANCH, SINK, SOURCE};
+
+/// The directory of the tree that is the sink's second volume, if it has one.
+pub const BRANCH_PATH: &[u8] = b"/d0";
 
 const SLOT_BYTES: u64 = 128 << 10;
 
@@ -54,7 +57,9 @@ pub struct SeedScenario {
     pub cpus: usize,
     /// File system types of both volumes.
     pub magics: [i64; 2],
-    /// The sink's volume has files without names.
+    /// The destination has a directory on a volume of its own.
+    pub has_branch: bool,
+    /// The sink's volumes have files without names.
     pub has_tmpfile: bool,
     /// Bytes that may be under way on a connection.
     pub connection_bytes: usize,
@@ -90,7 +95,7 @@ impl SeedScenario {
                 .filter_map(|faults| faults.crash.as_mut())
                 .for_each(|crash| crash.cuts_power = false);
         }
-        SeedScenario {
+        let mut scenario = SeedScenario {
             way,
             tree,
             before,
@@ -106,6 +111,31 @@ impl SeedScenario {
             connection_bytes: chance.pick(&[16 << 10, 128 << 10, 1 << 20]),
             connection_delay_ns: chance.pick(&[0, 0, 50_000, 5_000_000, 80_000_000]),
             nothing_cached: chance.one_in(2),
+            has_branch: false,
+        };
+        // The last choice, so that those above are what they were before there was a second volume.
+        if chance.one_in(4) {
+            scenario.mount_branch(chance);
+        }
+        scenario
+    }
+
+    /// Has the first directory on a volume of its own: then objects wait in queues of their targets, and
+    /// several threads commit. Faults meet either volume.
+    fn mount_branch(&mut self, chance: &mut SeedChance) {
+        let Some(before) = self.before.as_mut().filter(|_| self.tree.contains_key(BRANCH_PATH)) else {
+            return;
+        };
+        self.has_branch = true;
+        before.insert(BRANCH_PATH.to_vec(), TreeEntry::Directory);
+        let scheduling = &mut self.transfer.settings.scheduling;
+        scheduling.in_flight_max = scheduling.in_flight_max.max(chance.pick(&[1, 3]));
+        for faults in &mut self.sessions {
+            let errors = faults.errors.iter_mut().map(|error| &mut error.volume);
+            let slow = faults.slow.iter_mut().map(|(volume, ..)| volume);
+            for volume in errors.chain(slow).filter(|volume| **volume == SINK) {
+                *volume = chance.pick(&[SINK, BRANCH]);
+            }
         }
     }
 }

@@ -18,9 +18,16 @@ pub const TOP: usize = 0;
 pub const SOURCE: usize = 1;
 /// The sink's volume, `/there`.
 pub const SINK: usize = 2;
+/// A second volume of the sink, mounted on a directory of the destination.
+pub const BRANCH: usize = 3;
 
 /// Symbolic links that one path may lead over.
 const LINKS_MAX: u32 = 40;
+
+/// Returns true for the sink's volumes.
+pub fn is_at_sink(volume: usize) -> bool {
+    volume == SINK || volume == BRANCH
+}
 
 /// A file, directory or link of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -179,18 +186,20 @@ impl MemoryVolume {
 
 /// All volumes of the simulation, as one tree.
 pub struct VolumeTree {
-    all: [MemoryVolume; 3],
-    mounts: [Ino; 3],
+    all: [MemoryVolume; 4],
+    /// The directory that each volume is mounted on.
+    mounts: [Option<NodeRef>; 4],
 }
 
 impl VolumeTree {
     /// Two empty ones, `/source` and `/there`.
     pub fn new() -> VolumeTree {
-        let mut all = [MemoryVolume::new(), MemoryVolume::new(), MemoryVolume::new()];
-        let mut mounts = [ROOT; 3];
+        let mut all = std::array::from_fn(|_| MemoryVolume::new());
+        let mut mounts = [None; 4];
         for (volume, name) in [(SOURCE, "source"), (SINK, "there")] {
             let directory = Contents::Directory(Default::default());
-            mounts[volume] = all[TOP].make(Some((ROOT, name.as_bytes())), directory, 0o755, 0);
+            let ino = all[TOP].make(Some((ROOT, name.as_bytes())), directory, 0o755, 0);
+            mounts[volume] = Some(NodeRef { volume: TOP, ino });
         }
         let mut directory = ROOT;
         for name in ["proc", "sys", "kernel", "random"] {
@@ -201,6 +210,11 @@ impl VolumeTree {
         let boot_id = all[TOP].make(Some((directory, b"boot_id")), file, 0o444, 0);
         all[TOP].write(boot_id, 0, b"00000000-0000-4000-8000-000000000001\n", 0);
         VolumeTree { all, mounts }
+    }
+
+    /// Mounts [`BRANCH`] on a directory.
+    pub fn mount_branch(&mut self, directory: NodeRef) {
+        self.mounts[BRANCH] = Some(directory);
     }
 
     /// A volume.
@@ -222,8 +236,7 @@ impl VolumeTree {
     }
 
     fn crossed(&self, node: NodeRef) -> NodeRef {
-        let is_mount = |volume: &usize| node.volume == TOP && self.mounts[*volume] == node.ino;
-        match [SOURCE, SINK].into_iter().find(is_mount) {
+        match (SOURCE..=BRANCH).find(|&volume| self.mounts[volume] == Some(node)) {
             Some(volume) => NodeRef { volume, ino: ROOT },
             None => node,
         }
@@ -231,23 +244,27 @@ impl VolumeTree {
 
     /// The directory above.
     pub fn above(&self, node: NodeRef) -> NodeRef {
-        if node.ino == ROOT {
-            return NodeRef { volume: TOP, ino: ROOT };
-        }
-        let ino = self.node(node).map_or(ROOT, |node| node.home.0);
-        NodeRef { volume: node.volume, ino }
+        let inner = if node.ino == ROOT { self.mounts[node.volume] } else { Some(node) };
+        let Some(inner) = inner else { return NodeRef { volume: TOP, ino: ROOT } };
+        let ino = self.node(inner).map_or(ROOT, |found| found.home.0);
+        NodeRef { volume: inner.volume, ino }
     }
 
     /// A path of the node.
     pub fn path(&self, node: NodeRef) -> Vec<u8> {
-        let prefix: &[u8] = [&b""[..], b"/source", b"/there"][node.volume];
-        let mut path = prefix.to_vec();
+        let path = self.path_below_root(node);
+        if path.is_empty() { b"/".to_vec() } else { path }
+    }
+
+    fn path_below_root(&self, node: NodeRef) -> Vec<u8> {
+        let mount = self.mounts[node.volume];
+        let mut path = mount.map_or_else(Vec::new, |mount| self.path_below_root(mount));
         let inner = self.all[node.volume].live.path(node.ino);
         if !inner.is_empty() {
             path.push(b'/');
             path.extend_from_slice(inner.as_bytes());
         }
-        if path.is_empty() { b"/".to_vec() } else { path }
+        path
     }
 
     /// Follows a path.

@@ -12,7 +12,7 @@ use crate::expectation::ExpectedTree;
 use crate::faults::{CallKind, FaultPlan};
 use crate::power_cut::mix;
 use crate::scheduler::{self, EndProcess, SimulatedThread, TaskId, ThreadState, WaitCondition};
-use crate::volumes::{NodeRef, SINK, VolumeTree, WalkRules};
+use crate::volumes::{NodeRef, VolumeTree, WalkRules, is_at_sink};
 
 /// Fake time after which a run counts as endless.
 pub const TIME_MAX_NS: u64 = 6 * 3600 * 1_000_000_000;
@@ -142,25 +142,25 @@ impl SimulatedWorld {
         }
     }
 
-    /// A node of the sink's volume has got a name: whatever has the name of a copy is the old file or the
+    /// A node of the sink's volumes has got a name: whatever has the name of a copy is the old file or the
     /// whole new one.
     pub fn named(&mut self, directory: NodeRef, name: &[u8], node: NodeRef) {
-        if node.volume != SINK || !self.expectation.watches {
+        if !is_at_sink(node.volume) || !self.expectation.watches {
             return;
         }
         let mut path = self.volumes.path(directory);
         path.push(b'/');
         path.extend_from_slice(name);
         if self.expectation.is_file(&path) {
-            self.expectation.finals.insert(node.ino, path.clone());
+            self.expectation.finals.insert(node, path.clone());
             self.check_whole(&path, node);
         }
     }
 
     /// A file was written to: if it has the name of a copy, it still is the old file or the whole new one.
     pub fn written(&mut self, node: NodeRef) {
-        if node.volume == SINK
-            && let Some(path) = self.expectation.finals.get(&node.ino).cloned()
+        if is_at_sink(node.volume)
+            && let Some(path) = self.expectation.finals.get(&node).cloned()
             && self
                 .volumes
                 .walk(node, &path, WalkRules::default())
@@ -173,9 +173,10 @@ impl SimulatedWorld {
     /// Fails unless the file is the old one or the whole new one.
     pub fn check_whole(&mut self, path: &[u8], node: NodeRef) {
         let found = self.volumes.node(node).ok().cloned();
-        if !found.is_some_and(|found| self.expectation.is_old_or_new(path, &found.contents)) {
-            let path = path.escape_ascii().to_string();
-            self.fail(&format!("{path} is neither the old file nor the whole new one"));
+        if !found.as_ref().is_some_and(|found| self.expectation.is_old_or_new(path, &found.contents)) {
+            let differs = found.map(|found| self.expectation.difference_from_new(path, &found.contents));
+            let (path, differs) = (path.escape_ascii(), differs.unwrap_or_default());
+            self.fail(&format!("{path} is neither the old file nor the whole new one ({differs})"));
         }
     }
 

@@ -14,9 +14,9 @@
 //! | `path=TEXT` | only paths that contain it |
 //! | `chance=N` | only one in N, by `seed=S` (0) |
 //!
-//! Errors are `ENOSPC`, `EDQUOT`, `EIO`, `EROFS`, `EACCES` and `ENOMEM`. Operations are `read`, `write`,
-//! `sync` (of a file), `syncdir`, `create`, `mkdir`, `symlink`, `link`, `rename`, `unlink`, `rmdir`, `open`,
-//! `setattr`, `resize` and `flush` (each close).
+//! Errors are `ENOSPC`, `EDQUOT`, `EIO`, `EROFS`, `EACCES`, `ENOMEM` and `ESHUTDOWN`. Operations are `read`,
+//! `write`, `sync` (of a file), `syncdir`, `create`, `mkdir`, `symlink`, `link`, `rename`, `unlink`, `rmdir`,
+//! `open`, `setattr`, `resize` and `flush` (each close).
 
 use std::fmt;
 use std::str::FromStr;
@@ -81,13 +81,14 @@ const OPERATIONS: [(&str, Operation); 15] = [
     ("flush", Operation::Flush),
 ];
 
-const ERRORS: [(&str, Errno); 6] = [
+const ERRORS: [(&str, Errno); 7] = [
     ("ENOSPC", Errno::NOSPC),
     ("EDQUOT", Errno::DQUOT),
     ("EIO", Errno::IO),
     ("EROFS", Errno::ROFS),
     ("EACCES", Errno::ACCESS),
     ("ENOMEM", Errno::NOMEM),
+    ("ESHUTDOWN", Errno::SHUTDOWN),
 ];
 
 fn named<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {

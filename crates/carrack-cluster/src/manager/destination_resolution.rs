@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use carrack_model::{LinkPolicy, text_without_errno};
+use carrack_model::{FilterLanguage, LinkPolicy, text_without_errno};
 use carrack_plan::fleet::{MoverFault, MoverFaultKind};
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
@@ -77,6 +77,15 @@ pub(super) async fn resolve_destination(
         return Err(DestinationResolutionFailure::Never(format!(
             "{sink} is, or lies within, the directory {source}"
         )));
+    }
+    let is_named_at_sink = leg.only.is_none() && leg.sink != without_trailing_slashes(&sink.path);
+    if is_named_at_sink && settings.selection.language == FilterLanguage::Rsync {
+        let message = format!(
+            "in a fleet the paths of rsync's filter rules begin in the copied directory, and not with its name: give the \
+             source {source} with a slash behind it, and {} as the destination",
+            leg.sink
+        );
+        return Err(DestinationResolutionFailure::Never(message));
     }
     if record.submission.options.deletes() && destination_contains_source(source, sink, &leg) {
         let message =

@@ -3,7 +3,7 @@
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use carrack_engine::{ControlChannel, PeerChannel};
+use carrack_engine::PeerChannel;
 use carrack_model::text_without_errno;
 use carrack_transport::TlsChannel;
 use carrack_trust::speaks_carrack;
@@ -45,11 +45,7 @@ pub(super) fn dial(
         if !speaks_carrack(channel.protocol()) {
             return Err(format!("{address} speaks TLS, but is not a carrack"));
         }
-        return Ok(PeerChannel {
-            channel: ControlChannel::Tls(Box::new(channel)),
-            host,
-            token: name.to_string(),
-        });
+        return Ok(PeerChannel::over_tls(channel, host, name.to_string()));
     }
     Err(failure)
 }

@@ -64,7 +64,7 @@ mod tests {
         KeptMetadata, MetadataFidelity, ProtectionLevel, RelPath, SchedulingOptions, SchedulingPolicyChoice,
         SinkIoMethod, SourceReadMethod,
     };
-    use carrack_storage::ScanFilter;
+    use carrack_storage::{FilteredDirectory, ScanFilter};
 
     use super::*;
 
@@ -148,8 +148,14 @@ mod tests {
     fn what_is_left_out_is_no_part_of_a_scan() {
         assert!(filter(&["--archive"]).is_none());
         let patterns = filter(&["--exclude=*.o", "--include=keep.o", "--newer=@7"]).unwrap();
-        assert!(patterns.excludes(&RelPath::root(), b"a.o", false));
-        assert!(!patterns.excludes(&RelPath::root(), b"keep.o", false));
+        let root = RelPath::root();
+        let directory = FilteredDirectory { at_source: &root, at_sink: &root, rules: None };
+        assert!(patterns.excludes(directory, b"a.o", false));
+        assert!(!patterns.excludes(directory, b"keep.o", false));
+        for option in ["--filter", "--rclone-filter"] {
+            let rules = filter(&[&format!("{option}=+ keep.o"), &format!("{option}=- *.o")]).unwrap();
+            assert!(rules.excludes(directory, b"a.o", false) && !rules.excludes(directory, b"keep.o", false));
+        }
     }
 
     /// A new option needs a decision here about its treatment by a fleet.
@@ -158,7 +164,7 @@ mod tests {
         let plain = spec_and_settings(&TransferOptions::default()).unwrap();
         let mut idle = Vec::new();
         for (name, words) in carrack_options::samples() {
-            if ["filter-from", "files-from", "from0"].contains(&name) {
+            if name == "from0" || name.ends_with("-from") && name != "connect-from" {
                 // The submission turns it into patterns and paths.
                 continue;
             }

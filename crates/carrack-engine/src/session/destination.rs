@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use carrack_model::KeptMetadata;
 use carrack_model::limits::OPEN_FILES_MAX;
+use carrack_model::{AgreedTransferSpec, KeptMetadata};
 use carrack_storage::typed_path::{ends_with_slash, last_name, parent};
 use carrack_storage::{FileIdentity, PathBase, PathPurpose, PathStatResult, RootDirectory, unknown_account};
 use carrack_wire::message::SinkHandshakeFacts;
@@ -100,7 +100,7 @@ impl InspectedDestination {
     }
 
     /// Returns the facts that the source needs.
-    pub(crate) fn to_message(&self, credits: u32) -> SinkHandshakeFacts {
+    pub(crate) fn to_message(&self, spec: &AgreedTransferSpec, credits: u32) -> SinkHandshakeFacts {
         SinkHandshakeFacts {
             destination: match self.facts.state {
                 DestinationEntryKind::Nothing => 0,
@@ -116,6 +116,7 @@ impl InspectedDestination {
             resumes: self.resumes(),
             kept: KeptMetadata::ALL.bits(),
             open_files: open_files_max() as u32,
+            object_bytes: self.storage.object_bytes(&spec.stripe),
         }
     }
 
@@ -210,6 +211,8 @@ pub(crate) struct SinkFacts {
     pub(crate) kept: KeptMetadata,
     /// Large files that it may have open at a time.
     pub(crate) open_files: usize,
+    /// The size of objects that suits its storage; 0 for any.
+    pub(crate) object_bytes: u32,
 }
 
 impl SinkFacts {
@@ -238,6 +241,7 @@ impl SinkFacts {
                 0 => OPEN_FILES_MAX,
                 count => OPEN_FILES_MAX.min(count as usize),
             },
+            object_bytes: message.object_bytes,
         })
     }
 }
@@ -323,7 +327,11 @@ mod tests {
             let destination =
                 InspectedDestination::inspect(&base, Path::new(path), &EndSettings::default(), None).unwrap();
             assert_eq!(destination.facts.state, state, "{path}");
-            assert_eq!(destination.to_message(1).ancestors.len(), 2 * above, "{path}");
+            assert_eq!(
+                destination.to_message(&AgreedTransferSpec::default(), 1).ancestors.len(),
+                2 * above,
+                "{path}"
+            );
         }
         let mut destination =
             InspectedDestination::inspect(&base, Path::new("/d/new"), &EndSettings::default(), None).unwrap();
@@ -370,7 +378,7 @@ mod tests {
         let sets = [&sets[..], &[dir.path().join("outside")]].concat();
         let settings = EndSettings { target_sets: sets, ..EndSettings::default() };
         assert!(settings.file_systems(&base).is_ok(), "none of them is there");
-        let settings = EndSettings { target_sets: ["/d", "/"].map(PathBuf::from).to_vec(), ..settings };
+        let settings = EndSettings { target_sets: ["/d", "nas1=/"].map(PathBuf::from).to_vec(), ..settings };
         assert!(settings.file_systems(&base).is_err(), "two of one file system");
     }
 }

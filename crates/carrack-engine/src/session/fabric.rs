@@ -251,7 +251,7 @@ pub(super) struct UnconnectedLaneAndPeer {
 impl AgreedFabric {
     /// Marks an error as the fabric's, if a retry may help; other errors are unrelated to it.
     pub(super) fn mark_fabric_error(&self, error: SessionError) -> SessionError {
-        if !error.is_retryable() {
+        if !error.is_retryable() || error.is_storage_fault() {
             return error;
         }
         let provider = self.network.provider.clone();

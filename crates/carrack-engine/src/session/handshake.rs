@@ -14,7 +14,7 @@ use carrack_wire::message::{ControlMessage, HelloMessage};
 use carrack_wire::{PREAMBLE_BYTES, Preamble, agreed_terms};
 
 use crate::error::{RetryChance, SessionError};
-use crate::settings::EndSettings;
+use crate::settings::{EndSettings, FarProgramSource};
 
 /// Replies within the handshake take a round trip and a look at the storage.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -36,6 +36,12 @@ const PARTING: Duration = Duration::from_secs(1);
 /// Bytes that a login shell may print before carrack does.
 const GREETING_BYTES_MAX: usize = 64 << 10;
 
+/// Bytes of a program that must be taken within the time of a stall.
+const PROGRAM_PART_BYTES: usize = 64 << 10;
+
+/// The throughput that a path to a far host has at least, for the wait after a program was sent.
+const SLOWEST_BYTES_PER_S: u64 = 8 << 10;
+
 /// Bytes of an unexpected text that are shown.
 const SHOWN_BYTES: usize = 200;
 
@@ -47,16 +53,19 @@ pub(super) fn send_message(
     send_message_within(link, message, ANSWER_TIMEOUT)
 }
 
-/// Refuses a list of names that does not fit into its message.
+/// Refuses a list of names, or patterns, that do not fit into their message.
 pub(super) fn check_list_fits(settings: &EndSettings, hello: &HelloMessage) -> Result<(), SessionError> {
-    if settings.selection.names.is_none() || hello.byte_count() <= CONTROL_BODY_BYTES_MAX {
+    if hello.byte_count() <= CONTROL_BODY_BYTES_MAX {
         return Ok(());
     }
     let kib = CONTROL_BODY_BYTES_MAX >> 10;
-    Err(SessionError::refused(
-        format!("the list of names is too long to travel to the source: more than {kib} KiB"),
-        "run the command at the source, name directories, or use --filter-from",
-    ))
+    let (what, hint) = if settings.selection.names.is_some() {
+        ("the list of names is", "run the command at the source, name directories, or use --filter-from")
+    } else {
+        ("the patterns are", "give fewer of them, with wildcards")
+    };
+    let message = format!("{what} too long to travel to the other end: more than {kib} KiB");
+    Err(SessionError::refused(message, hint))
 }
 
 /// Sends a message, which the other end must read within `patience`.
@@ -185,6 +194,55 @@ pub(super) fn receive_preamble(
     link: &mut SessionControlLink,
     first: FirstMessageSender,
 ) -> Result<(), SessionError> {
+    receive_answer(link, first, false).map(drop)
+}
+
+/// Sends the versions and what `send_first` sends, and reads the responder's versions. A far shell that waits
+/// for a program gets it from `programs`, and then the same again.
+pub(super) fn greet_responder(
+    link: &mut SessionControlLink,
+    programs: Option<&dyn FarProgramSource>,
+    stall: Duration,
+    send_first: &mut dyn FnMut(&mut SessionControlLink) -> Result<(), SessionError>,
+) -> Result<(), SessionError> {
+    // A process that is not carrack may still have printed a reason.
+    let said = send_preamble(link).and_then(|()| send_first(link));
+    if start_responder(link, programs, stall)? {
+        return send_preamble(link).and_then(|()| send_first(link));
+    }
+    said
+}
+
+/// Reads the responder's versions. Returns true if it is a program that was sent: all earlier messages are
+/// lost.
+pub(super) fn start_responder(
+    link: &mut SessionControlLink,
+    programs: Option<&dyn FarProgramSource>,
+    stall: Duration,
+) -> Result<bool, SessionError> {
+    let first = FirstMessageSender::OfResponder(stall);
+    let (Some(programs), Some(line)) = (programs, receive_answer(link, first, programs.is_some())?) else {
+        return Ok(false);
+    };
+    let program = programs.program_for(&line)?;
+    for part in program.chunks(PROGRAM_PART_BYTES) {
+        link.write_raw_by(part, Instant::now() + stall)
+            .map_err(|error| channel_error(&error, SessionError::PeerSilent, stall))?;
+    }
+    // The tools of the far shell may read further than the program's end. What was written may still be on
+    // its way.
+    let on_its_way = Duration::from_secs(program.len() as u64 / SLOWEST_BYTES_PER_S);
+    receive_preamble(link, FirstMessageSender::OfResponder(stall + on_its_way))?;
+    Ok(true)
+}
+
+/// Reads up to the other end's versions, or up to the line of a far shell that waits for a program, which is
+/// returned. If one `may_wait`, it does so too where the installed carrack has other versions.
+fn receive_answer(
+    link: &mut SessionControlLink,
+    first: FirstMessageSender,
+    may_wait: bool,
+) -> Result<Option<Vec<u8>>, SessionError> {
     let greeting_allowed = matches!(first, FirstMessageSender::OfResponder(_));
     let patience = first.preamble_timeout(link);
     let deadline = Instant::now() + patience;
@@ -197,20 +255,34 @@ pub(super) fn receive_preamble(
     if got == 0 {
         return Err(SessionError::PeerSilent);
     }
+    let mut mismatch = None;
     loop {
         if let Some(bytes) = heard.last_chunk::<PREAMBLE_BYTES>()
             && let Ok(preamble) = Preamble::decode(bytes)
         {
-            return preamble.negotiate_version().map(|_| ()).map_err(SessionError::Version);
+            match preamble.negotiate_version() {
+                Ok(_) => return Ok(None),
+                Err(error) if may_wait => mismatch = Some(SessionError::Version(error)),
+                Err(error) => return Err(SessionError::Version(error)),
+            }
+        }
+        if let Some(line) = Preamble::waiting_shell_line(&heard).filter(|_| may_wait) {
+            return Ok(Some(line.to_vec()));
         }
         let mut byte = [0];
         let more = greeting_allowed && heard.len() < GREETING_BYTES_MAX;
         let got = if more { link.read_raw_by(&mut byte, deadline) } else { Ok(0) };
-        if got.map_err(|error| missing_preamble_error(&error, is_started_here, patience))? == 0 {
-            heard.truncate(SHOWN_BYTES);
-            return Err(SessionError::NotCarrack(carrack_model::escape(heard.trim_ascii())));
+        if matches!(got, Ok(1)) {
+            heard.push(byte[0]);
+            continue;
         }
-        heard.push(byte[0]);
+        return Err(mismatch.unwrap_or_else(|| match got {
+            Err(error) => missing_preamble_error(&error, is_started_here, patience),
+            Ok(_) => {
+                heard.truncate(SHOWN_BYTES);
+                SessionError::NotCarrack(carrack_model::escape(heard.trim_ascii()))
+            }
+        }));
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use carrack_layout::FileSystems;
 use carrack_machine::SlotPool;
 use carrack_model::limits::LANES_MAX;
-use carrack_model::{DialingEnd, ProtectionLevel, TransferEvent, UserNotice};
+use carrack_model::{AgreedTransferSpec, DialingEnd, ProtectionLevel, TransferEvent, UserNotice};
 use carrack_storage::PathBase;
 use carrack_transport::seal::SessionKeys;
 use carrack_transport::{
@@ -23,10 +23,11 @@ use super::data_connections::{self, DialResult, FirstDialer, ListenOutcome, firs
 use super::destination::InspectedDestination;
 use super::established::EstablishedSession;
 use super::handshake::{
-    FirstMessageSender, await_peer_reason, check_list_fits, control_only_pool, new_key, receive_message,
-    receive_preamble, refuse, send_message, send_message_within, send_preamble, session_keys,
+    await_peer_reason, check_list_fits, control_only_pool, greet_responder, new_key, receive_message, refuse,
+    send_message, send_message_within, session_keys,
 };
 use super::journal_access::TransferJournalOpener;
+use super::object_size::{largest_slots, with_slots_of_answer};
 use super::prepared::{PreparedEnd, PreparedSink, PreparedSource, placed_event, report_unsupported_metadata};
 use super::session_setup::SessionAgreement;
 use super::wait_heartbeats::WaitHeartbeatRecipients;
@@ -37,7 +38,7 @@ use crate::error::SessionError;
 use crate::event_delivery::TransferObserver;
 use crate::placement::HostPlacementInput;
 use crate::role::SessionRole;
-use crate::settings::{PeerChannel, TransferIdentity, TransferRequest};
+use crate::settings::{FarProgramSource, PeerChannel, TransferIdentity, TransferRequest};
 use crate::sharing::SessionGrantClient;
 use crate::source::SourceStorageFacts;
 
@@ -64,6 +65,7 @@ pub(super) fn establish<'a>(
         role,
         host: &peer.host,
         token: &peer.token,
+        programs: peer.programs.as_deref(),
         pipe,
         key,
         slots,
@@ -75,9 +77,9 @@ pub(super) fn establish<'a>(
         initiator.agree(&mut link).map_err(|error| await_peer_reason(&mut link, &initiator.slots, error));
     link.interrupt_on(None);
     let agreed = agreed.map_err(|error| if abort.is_set() { abort.error() } else { error });
-    let agreement = agreed.inspect_err(|error| refuse(&mut link, error))?;
+    let (agreement, spec) = agreed.inspect_err(|error| refuse(&mut link, error))?;
     let share = SessionGrantClient::begin(&transfer.settings, Some(&initiator.key))?;
-    let (spec, settings) = (transfer.spec.clone(), transfer.settings.clone());
+    let settings = transfer.settings.clone();
     agreement.establish(link, SessionContext { spec, settings, observer: Some(observer), abort, share })
 }
 
@@ -86,6 +88,7 @@ struct InitiatorHandshake<'a> {
     role: SessionRole,
     host: &'a str,
     token: &'a str,
+    programs: Option<&'a dyn FarProgramSource>,
     /// The channel that carries the data if no data connection is possible.
     pipe: &'static str,
     key: SessionKey,
@@ -110,7 +113,11 @@ impl InitiatorStorage {
 }
 
 impl InitiatorHandshake<'_> {
-    fn agree(&self, link: &mut SessionControlLink) -> Result<SessionAgreement, SessionError> {
+    /// Returns the agreement, and the specification with the agreed slots.
+    fn agree(
+        &self,
+        link: &mut SessionControlLink,
+    ) -> Result<(SessionAgreement, AgreedTransferSpec), SessionError> {
         let TransferRequest { spec, settings, .. } = self.transfer;
         let other_dials = first_dialer(spec.dial_from, self.role) == FirstDialer::Responder
             && !spec.dry_run
@@ -118,21 +125,27 @@ impl InitiatorHandshake<'_> {
         let (listener, listening) = other_dials.then(|| self.listen()).flatten().unzip();
         let storage = self.inspect_storage()?;
         let placement = HostPlacementInput::detect(settings);
-        let wish = lane_links::lane_count_proposal(
-            settings,
-            placement.lane_places(),
-            self.depth(&storage),
-            spec.slot_bytes,
-        );
+        let (depth, object_bytes) = self.storage_wishes(&storage);
+        let wish = lane_links::lane_count_proposal(settings, placement.lane_places(), depth, spec.slot_bytes);
         let wanted = fabric::requested_fabrics(settings, spec.dry_run, self.observer)?;
         let hello = self.hello(listening, storage.destination());
-        let hello = HelloMessage { lanes: Some(wish), fabric: wanted.clone(), ..hello };
+        let slot_bytes_max = largest_slots(spec, settings);
+        let hello = HelloMessage {
+            lanes: Some(wish),
+            fabric: wanted.clone(),
+            slot_bytes_max,
+            object_bytes,
+            has_chosen_object_size: spec.has_chosen_object_size,
+            ..hello
+        };
         let mut welcome = self.exchange_hello(link, hello)?;
+        let spec = &with_slots_of_answer(spec, slot_bytes_max, &welcome)?;
+        link.set_slot_bytes(spec.slot_bytes);
         let lane_count = agreed_lane_count(&wish, &welcome)?;
         let mut fabric =
             fabric::agreed_at_initiator(wanted.as_ref(), welcome.fabric.as_ref(), self.observer)?;
         let listening = welcome.listening.take();
-        let mut end = self.prepare(link, storage, welcome)?;
+        let mut end = self.prepare(link, storage, welcome, spec)?;
         let mut streams = Vec::new();
         if !spec.dry_run {
             let keys = session_keys(link, &self.key, spec, lane_count, true)?;
@@ -140,7 +153,7 @@ impl InitiatorHandshake<'_> {
         }
         fabric::check_streams(&mut fabric, &streams)?;
         end.open(spec, &mut WaitHeartbeatRecipients::new(Some(link), Some(self.observer), self.abort))?;
-        Ok(SessionAgreement { end, streams, lane_count, fabric, placement })
+        Ok((SessionAgreement { end, streams, lane_count, fabric, placement }, spec.clone()))
     }
 
     /// Examines the storage at this end, before any message.
@@ -160,13 +173,14 @@ impl InitiatorHandshake<'_> {
         })
     }
 
-    /// The most I/O threads that the storage can use.
-    fn depth(&self, storage: &InitiatorStorage) -> u32 {
+    /// The most I/O threads that the storage can use, and the size of objects that suits a source's.
+    fn storage_wishes(&self, storage: &InitiatorStorage) -> (u32, u32) {
         let TransferRequest { source_base, sources, .. } = self.transfer;
         match storage {
-            InitiatorStorage::Sink(destination) => destination.storage().depth(),
+            InitiatorStorage::Sink(destination) => (destination.storage().depth(), 0),
             InitiatorStorage::Source(systems) => {
-                SourceStorageFacts::of_paths(source_base, systems, sources).depth
+                let facts = SourceStorageFacts::of_paths(source_base, systems, sources);
+                (facts.depth, facts.request_bytes)
             }
         }
     }
@@ -179,11 +193,9 @@ impl InitiatorHandshake<'_> {
     ) -> Result<WelcomeMessage, SessionError> {
         let settings = &self.transfer.settings;
         check_list_fits(settings, &hello)?;
-        // A process that is not carrack may still have printed a reason.
-        let said = send_preamble(link)
-            .and_then(|()| send_message_within(link, ControlMessage::Hello(hello), settings.stall));
-        receive_preamble(link, FirstMessageSender::OfResponder(settings.stall))?;
-        said?;
+        greet_responder(link, self.programs, settings.stall, &mut |link| {
+            send_message_within(link, ControlMessage::Hello(hello.clone()), settings.stall)
+        })?;
         if self.abort.is_set() {
             return Err(self.abort.error());
         }
@@ -199,8 +211,9 @@ impl InitiatorHandshake<'_> {
         link: &mut SessionControlLink,
         storage: InitiatorStorage,
         welcome: WelcomeMessage,
+        spec: &AgreedTransferSpec,
     ) -> Result<PreparedEnd, SessionError> {
-        let TransferRequest { spec, settings, source_base, sources, .. } = self.transfer;
+        let TransferRequest { settings, source_base, sources, .. } = self.transfer;
         match storage {
             InitiatorStorage::Sink(destination) => {
                 report_unsupported_metadata(settings, welcome.kept, self.observer);
@@ -246,8 +259,10 @@ impl InitiatorHandshake<'_> {
             Some(destination) => {
                 hello.sources =
                     transfer.sources.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect();
-                hello.sink =
-                    Some(destination.to_message(transfer.settings.slot_count(transfer.spec.slot_bytes)));
+                hello.sink = Some(
+                    destination
+                        .to_message(&transfer.spec, transfer.settings.slot_count(transfer.spec.slot_bytes)),
+                );
             }
             None => hello.destination = Some(transfer.destination.as_os_str().as_bytes().to_vec()),
         }

@@ -10,6 +10,7 @@ use super::established::{EstablishedSession, LocalSessionEnd};
 use super::fabric;
 use super::journal_access::TransferJournalOpener;
 use super::lane_links::{lane_count_proposal, link_pair, negotiate_lane_count};
+use super::object_size::{largest_slots, with_agreed_slots};
 use super::prepared::{PreparedSink, PreparedSource};
 use super::wait_heartbeats::WaitHeartbeatRecipients;
 use crate::abort::AbortHandle;
@@ -20,6 +21,7 @@ use crate::lanes::LaneDataTransport;
 use crate::placement::{HostPlacementInput, LanePlacementDemand, PlacedLanes};
 use crate::settings::{EndSettings, TransferRequest};
 use crate::sharing::SessionGrantClient;
+use crate::source::SourceStorageFacts;
 
 /// Lets both ends agree, as two processes would.
 pub(super) fn establish<'a>(
@@ -27,8 +29,7 @@ pub(super) fn establish<'a>(
     observer: &'a dyn TransferObserver,
     abort: &'a AbortHandle,
 ) -> Result<EstablishedSession<'a>, SessionError> {
-    let spec = &transfer.spec;
-    let settings = transfer.settings.within_memory(2, spec.slot_bytes)?;
+    let settings = transfer.settings.within_memory(2, transfer.spec.slot_bytes)?;
     settings.report_smaller_pool(observer);
     fabric::refuse_if_required(
         &settings,
@@ -38,8 +39,12 @@ pub(super) fn establish<'a>(
     let destination =
         InspectedDestination::inspect(&PathBase::Anywhere, &transfer.destination, &settings, journal)?;
     let file_systems = settings.file_systems(&PathBase::Anywhere)?;
-    let sink_state = destination.to_message(settings.slot_count(spec.slot_bytes));
     let (base, paths) = (&PathBase::Anywhere, &transfer.sources);
+    let read = SourceStorageFacts::of_paths(base, &file_systems, paths);
+    let written = destination.storage().object_bytes(&transfer.spec.stripe);
+    let most = largest_slots(&transfer.spec, &settings);
+    let spec = &with_agreed_slots(&transfer.spec, most, read.request_bytes, written);
+    let sink_state = destination.to_message(spec, settings.slot_count(spec.slot_bytes));
     let mut source = PreparedSource::new(base, paths, spec, &settings, file_systems, Some(&sink_state))?;
     source.setup.feed = transfer.feed.clone().map(|feed| feed.0);
     observer.handle_event(&TransferEvent::Placed(source.arrival.clone()));

@@ -29,6 +29,7 @@ mod initiator;
 mod journal_access;
 mod lane_links;
 mod local;
+mod object_size;
 mod outcome;
 mod prepared;
 mod responder;

@@ -78,6 +78,7 @@ impl PreparedSource {
                 credits: sink.credits,
                 open_files: sink.open_files,
                 has_targets: sink.has_targets,
+                object_bytes: sink.object_bytes,
             },
             sink_resumes: sink.resumes,
             kept: settings.fidelity.kept.intersection(sink.kept),

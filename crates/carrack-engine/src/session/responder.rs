@@ -29,7 +29,7 @@ use super::outcome::SessionResult;
 use super::prepared::{PreparedEnd, PreparedSink, PreparedSource};
 use super::session_setup::SessionAgreement;
 use super::wait_heartbeats::WaitHeartbeatRecipients;
-use super::{browse, fabric, lane_links, verify};
+use super::{browse, fabric, lane_links, object_size, verify};
 use crate::abort::AbortHandle;
 use crate::context::SessionContext;
 use crate::counters::TransferCounters;
@@ -38,6 +38,7 @@ use crate::placement::HostPlacementInput;
 use crate::role::SessionRole;
 use crate::settings::{EndSettings, TransferIdentity};
 use crate::sharing::SessionGrantClient;
+use crate::source::SourceStorageFacts;
 
 /// The outcome of serving an initiator.
 pub(super) enum ServedInitiatorOutcome<'a> {
@@ -224,7 +225,7 @@ impl RespondingSessionEnd {
 
     /// Serves a source: sends the destination's state, and receives the place of the tree.
     fn welcome_source(
-        &self,
+        &mut self,
         link: &mut SessionControlLink,
         mut welcome: WelcomeMessage,
         placement: &HostPlacementInput,
@@ -233,9 +234,12 @@ impl RespondingSessionEnd {
         let identity = self.hello.transfer.as_ref().map(TransferIdentity::from_message).transpose()?;
         let journal = TransferJournalOpener::of(&self.settings, identity.as_ref());
         let destination = InspectedDestination::inspect(&self.base, path, &self.settings, journal)?;
-        let lane_count = self.lane_count(placement, destination.storage().depth());
+        let storage = destination.storage();
+        welcome.slot_bytes = self.agree_on_slots(storage.object_bytes(&self.spec.stripe));
+        let lane_count = self.lane_count(placement, storage.depth());
         welcome.lanes = lane_count as u32;
-        welcome.sink = Some(destination.to_message(self.settings.slot_count(self.spec.slot_bytes)));
+        let credits = self.settings.slot_count(self.spec.slot_bytes);
+        welcome.sink = Some(destination.to_message(&self.spec, credits));
         send_message(link, ControlMessage::Welcome(welcome))?;
         let ControlMessage::Place(place) =
             receive_message(link, &self.slots, Instant::now() + self.settings.stall)?
@@ -257,6 +261,8 @@ impl RespondingSessionEnd {
     ) -> Result<(PreparedEnd, usize), SessionError> {
         self.paths = expanded(&self.base, &self.paths)?;
         let file_systems = self.settings.file_systems(&self.base)?;
+        let read = SourceStorageFacts::of_paths(&self.base, &file_systems, &self.paths);
+        welcome.slot_bytes = self.agree_on_slots(read.request_bytes);
         let sink = self.hello.sink.as_ref();
         let source =
             PreparedSource::new(&self.base, &self.paths, &self.spec, &self.settings, file_systems, sink)?;
@@ -266,6 +272,12 @@ impl RespondingSessionEnd {
         welcome.kept = KeptMetadata::ALL.bits();
         send_message(link, ControlMessage::Welcome(welcome))?;
         Ok((PreparedEnd::Source(Box::new(source)), lane_count))
+    }
+
+    /// Agrees on the slots for objects that suit both ends; `own_wish` is that of the storage at this end.
+    fn agree_on_slots(&mut self, own_wish: u32) -> u32 {
+        object_size::agree_as_responder(&mut self.spec, &self.settings, own_wish, &mut self.hello);
+        self.spec.slot_bytes
     }
 
     /// Returns the number of lanes by both ends' wishes; the storage at this end can use `depth` requests at

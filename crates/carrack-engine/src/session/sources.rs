@@ -334,6 +334,7 @@ mod tests {
             has_targets: false,
             resumes: false,
             kept: carrack_model::KeptMetadata::ALL,
+            object_bytes: 0,
             open_files: 1,
         }
     }

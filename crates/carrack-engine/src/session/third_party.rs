@@ -27,9 +27,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::data_connections::DIAL_TIMEOUT;
 use super::fabric;
 use super::handshake::{
-    FirstMessageSender, await_peer_reason, check_list_fits, control_only_pool, new_key, receive_message,
-    receive_preamble, refuse, send_message, send_preamble,
+    await_peer_reason, check_list_fits, control_only_pool, new_key, receive_message, refuse, send_message,
+    send_preamble, start_responder,
 };
+use super::object_size::{largest_slots, with_slots_of_answer};
 use super::outcome::SessionResult;
 use super::prepared::{placed_event, report_unsupported_metadata};
 use crate::abort::AbortHandle;
@@ -37,7 +38,9 @@ use crate::counters::TransferCounters;
 use crate::error::SessionError;
 use crate::event_delivery::{TransferObserver, to_event};
 use crate::role::SessionRole;
-use crate::settings::{EndSettings, ThirdPartyEndChannels, TransferIdentity, TransferRequest};
+use crate::settings::{
+    EndSettings, FarProgramSource, ThirdPartyEndChannels, TransferIdentity, TransferRequest,
+};
 use crate::suspension_detector::SuspensionDetector;
 
 /// Messages that may wait for an end before the other end is not read any more.
@@ -64,7 +67,7 @@ pub(super) fn run(
         ));
     }
     let spec = AgreedTransferSpec { dial_from: DialingEnd::Either, ..transfer.spec.clone() };
-    let third_party = ThirdPartyTransfer {
+    let mut third_party = ThirdPartyTransfer {
         transfer,
         spec,
         key: new_key()?,
@@ -72,6 +75,7 @@ pub(super) fn run(
         source_token: &ends.source.token,
         sink_token: &ends.sink.token,
         hosts: (&ends.source.host, &ends.sink.host),
+        programs: [ends.source.programs.as_deref(), ends.sink.programs.as_deref()],
         relays: ends.relays || transfer.settings.over_control,
         observer,
     };
@@ -115,26 +119,33 @@ struct ThirdPartyTransfer<'a> {
     sink_token: &'a str,
     /// The hosts of the source and of the sink.
     hosts: (&'a str, &'a str),
+    /// For a source and a sink that have no carrack.
+    programs: [Option<&'a dyn FarProgramSource>; 2],
     relays: bool,
     observer: &'a dyn TransferObserver,
 }
 
 impl ThirdPartyTransfer<'_> {
-    fn agree(&self, links: &mut ThirdPartyControlLinks) -> Result<(), SessionError> {
+    fn agree(&mut self, links: &mut ThirdPartyControlLinks) -> Result<(), SessionError> {
         // Both ends start meanwhile.
         let said = links.source_and_sink().map(send_preamble);
         let stall = self.transfer.settings.stall;
-        let heard = links
-            .source_and_sink()
-            .map(|link| receive_preamble(link, FirstMessageSender::OfResponder(stall)));
         let ends = [SessionRole::Source, SessionRole::Sink];
-        // A process that is not carrack may still have printed a reason.
-        for (role, answer) in ends.into_iter().cycle().zip(heard.into_iter().chain(said)) {
-            answer.map_err(|error| SessionError::At { role, error: Box::new(error) })?;
+        let links_and_programs = links.source_and_sink().into_iter().zip(self.programs);
+        for ((role, said), (link, programs)) in ends.into_iter().zip(said).zip(links_and_programs) {
+            // A process that is not carrack may still have printed a reason.
+            let started = start_responder(link, programs, stall)
+                .and_then(|is_new| if is_new { send_preamble(link) } else { said });
+            started.map_err(|error| SessionError::At { role, error: Box::new(error) })?;
         }
 
         send_message(&mut links.sink, ControlMessage::Hello(self.hello_to_sink()))?;
         let from_sink = self.receive_welcome(links, SessionRole::Sink)?;
+        // The sink has chosen the slots, as it can't know the source's storage.
+        self.spec = with_slots_of_answer(&self.spec, self.largest_slots(), &from_sink)?;
+        for link in links.source_and_sink() {
+            link.set_slot_bytes(self.spec.slot_bytes);
+        }
         let lane_count = from_sink.lanes;
         let sink =
             from_sink.sink.ok_or_else(|| SessionError::Protocol("nothing about the destination".into()))?;
@@ -185,6 +196,7 @@ impl ThirdPartyTransfer<'_> {
                 most: if wanted > 0 { wanted.min(most) } else { most },
             }),
             token: self.sink_token.into(),
+            slot_bytes_max: self.largest_slots(),
             ..self.hello(&self.transfer.settings.for_sink())
         }
     }
@@ -208,11 +220,16 @@ impl ThirdPartyTransfer<'_> {
             software: env!("CARGO_PKG_VERSION").into(),
             session_key: self.key.as_bytes().to_vec(),
             spec: to_json(&self.spec),
+            has_chosen_object_size: self.spec.has_chosen_object_size,
             settings: settings.to_json(),
             third_party: true,
             transfer: self.transfer.identity.as_ref().map(TransferIdentity::to_message),
             ..HelloMessage::default()
         }
+    }
+
+    fn largest_slots(&self) -> u32 {
+        largest_slots(&self.spec, &self.transfer.settings)
     }
 
     fn source_paths(&self) -> Vec<Vec<u8>> {

@@ -3,18 +3,23 @@
 //!
 //! I/O threads use it, each with its own [`BundleUnpacker`].
 
+use std::mem;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
 
+use carrack_layout::StripeOutcome;
 use carrack_model::{
-    EntryFailure, ExtraMetadata, HardLinkTarget, Metadata, ObjectChecksumAlgorithm, RelPath, escape,
-    text_without_errno,
+    EntryFailure, ExtraMetadata, HardLinkTarget, Metadata, ObjectChecksumAlgorithm, RelPath, StripeChoice,
+    escape, text_without_errno,
 };
 use carrack_storage::{
     CaseFoldingDirectory, RootDirectory, SinkError, SmallContent, narrow_directory, place_small,
     place_special, place_symlink,
 };
 use carrack_transport::IncomingObject;
+use carrack_wire::message::StripingMessage;
 use carrack_wire::{EntryTableDecoder, EntryTableEncoder, EntryTableItem, EntryTableRecord};
 
 use super::ack_batch::ObjectOutcome;
@@ -23,8 +28,14 @@ use super::committer::GroupCommitter;
 use super::entry_replacement::EntryReplacement;
 use super::lane::SinkLane;
 use super::top_level_confinement::check_asked_for;
+use super::write_method::unkept_striping;
 use crate::error::SessionError;
 use crate::object_checksum::bundle_check;
+use crate::wire_layout::stripes_of_message;
+
+/// A bundle that takes longer is recorded in parts. Where a file takes milliseconds, a bundle of hundreds
+/// takes seconds, and a program that is killed meanwhile keeps what was recorded.
+const RECORD_EVERY: Duration = Duration::from_millis(250);
 
 /// Unpacks bundles. It keeps the last entry's directory open: the next entry is mostly in it too.
 #[derive(Default)]
@@ -97,13 +108,12 @@ impl BundleUnpacker {
         done: &mut BundleOutcome,
     ) -> Result<(), SessionError> {
         let mut rest = content;
+        let mut recorded_at = Instant::now();
         for (index, record) in EntryTableDecoder::new(table).enumerate() {
             match record? {
                 EntryTableRecord::Section { path, metadata, extras } => {
                     self.enter(lane, root, path, metadata, extras.as_deref())?;
-                    if let Some(BundleDestinationDirectory { path, directory: Ok(_), .. }) = &self.held {
-                        done.places.add_directory(path);
-                    }
+                    self.note_directory(done);
                 }
                 EntryTableRecord::Entry(_) if lane.is_stopped() => done.unrecorded.push(index),
                 EntryTableRecord::Entry(entry) => {
@@ -111,10 +121,22 @@ impl BundleUnpacker {
                     rest = after;
                     let outcome = self.unpack_entry(lane, &entry, own)?;
                     done.add_outcome(index, self.held.as_ref(), &entry, outcome);
+                    if recorded_at.elapsed() >= RECORD_EVERY {
+                        done.record(lane, table, index + 1)?;
+                        self.note_directory(done);
+                        recorded_at = Instant::now();
+                    }
                 }
             }
         }
         Ok(())
+    }
+
+    /// Notes the directory in which the next entries are placed.
+    fn note_directory(&self, done: &mut BundleOutcome) {
+        if let Some(BundleDestinationDirectory { path, directory: Ok(_), .. }) = &self.held {
+            done.places.add_directory(path);
+        }
     }
 
     /// Enters another directory, which is created if it is missing; its metadata is set at the end.
@@ -140,8 +162,19 @@ impl BundleUnpacker {
             };
             self.held = Some(BundleDestinationDirectory { path, directory, folding });
         }
+        let striping = extras.and_then(|extras| extras.striping.as_deref());
+        if let (Some(BundleDestinationDirectory { path, directory: Ok(directory), .. }), Some(striping)) =
+            (&self.held, striping)
+            && confinement.allows_section(path, Some(&Metadata::default()))
+        {
+            set_default_striping(lane, directory.as_fd(), striping, metadata.is_some());
+        }
         let (Some(held), Some(metadata)) = (&self.held, metadata) else { return Ok(()) };
         let metadata = lane.sink.attributes.allowed_directory(metadata);
+        // The others are set at the end.
+        let others = extras.filter(|_| striping.is_some()).map(without_striping);
+        let extras =
+            if striping.is_some() { others.as_ref().filter(|extras| !extras.is_empty()) } else { extras };
         if let (Ok(directory), true) = (&held.directory, lane.sink.attributes.keeper.policy().perms) {
             narrow_directory(directory.as_fd(), metadata.mode);
         }
@@ -198,8 +231,9 @@ impl BundleUnpacker {
             Ok(directory) => directory.as_fd(),
             Err(error) => return fail(lane, &held.path, entry, error),
         };
-        let placed = EntryReplacement::new(lane)
-            .place_over(directory, (&held.path, entry.name), || place(lane, directory, entry, content));
+        let placed = EntryReplacement::new(lane).place_over(directory, (&held.path, entry.name), || {
+            lane.request(None, || place(lane, directory, entry, content))
+        });
         match placed? {
             Ok(true) => {
                 lane.note_flags(&held.path, entry.name, entry.metadata.mtime, entry.extras.as_deref())?;
@@ -210,6 +244,28 @@ impl BundleUnpacker {
             Err(SinkError::Damaged) => Ok(EntryOutcome::Damaged),
             Err(error) => fail(lane, &held.path, entry, &error),
         }
+    }
+}
+
+fn without_striping(extras: &ExtraMetadata) -> ExtraMetadata {
+    ExtraMetadata { striping: None, ..extras.clone() }
+}
+
+/// Gives the new files in a directory the striping that they have at the source, if this session preserves
+/// that. Each part of a directory's section has it, as any of them may be the first; one of them counts.
+fn set_default_striping(lane: &SinkLane<'_>, directory: BorrowedFd<'_>, striping: &[u8], counts: bool) {
+    let Ok(message) = StripingMessage::from_bytes(striping) else { return };
+    if lane.sink.spec.stripe != StripeChoice::Preserve {
+        return;
+    }
+    let geometry = stripes_of_message(&message);
+    let found = lane.sink.destination.storage.file_systems().file_system_of(directory);
+    let outcome = match found {
+        Ok(file_system) => file_system.set_default(directory, &geometry),
+        Err(error) => StripeOutcome::Refused(text_without_errno(&error)),
+    };
+    if counts {
+        lane.count_unkept_striping(unkept_striping(&geometry, &outcome, None));
     }
 }
 
@@ -232,11 +288,15 @@ struct BundleOutcome {
     /// Indices of entries without a record: those that were not placed, and special files, which a look at
     /// the destination verifies.
     unrecorded: Vec<usize>,
+    /// Index of the first table record that was not passed to the committer.
+    next_index: usize,
     is_damaged: bool,
     files: u64,
     symlinks: u64,
     specials: u64,
     bytes: u64,
+    /// Of these bytes, those that were passed to the committer.
+    recorded_bytes: u64,
 }
 
 impl BundleOutcome {
@@ -276,9 +336,24 @@ impl BundleOutcome {
         lane.counters.bytes_done.fetch_add(self.bytes, Relaxed);
     }
 
+    /// Records the entries that were placed since the last call, of those before `end`.
+    fn record(&mut self, lane: &SinkLane<'_>, table: &[u8], end: usize) -> Result<(), SessionError> {
+        assert!(self.next_index <= end, "entries are recorded in the order of their table");
+        let (indices, places) = (self.next_index..end, mem::take(&mut self.places));
+        let bytes = self.bytes - self.recorded_bytes;
+        (self.next_index, self.recorded_bytes) = (end, self.bytes);
+        let committer = lane.sink.committer()?;
+        if indices == (0..usize::MAX) && self.unrecorded.is_empty() {
+            committer.add_bundle(table, places, bytes)
+        } else {
+            // Failed entries must not be recorded as done.
+            committer.add_bundle(&part_of_table(table, indices, &self.unrecorded)?, places, bytes)
+        }
+    }
+
     /// Counts, reports and records the bundle. Returns false if it must be sent once more; it is counted
     /// then.
-    fn report_and_record(self, lane: &SinkLane<'_>, table: &[u8]) -> Result<bool, SessionError> {
+    fn report_and_record(mut self, lane: &SinkLane<'_>, table: &[u8]) -> Result<bool, SessionError> {
         if self.is_damaged {
             return Ok(false);
         }
@@ -286,32 +361,31 @@ impl BundleOutcome {
         if lane.sink.spec.report_digests {
             report_digests(lane, table, &self.unrecorded)?;
         }
-        let committer = lane.sink.committer()?;
-        if self.unrecorded.is_empty() {
-            committer.add_bundle(table, self.places, self.bytes)?;
-        } else {
-            // Failed entries must not be recorded as done.
-            committer.add_bundle(&table_without(table, &self.unrecorded)?, self.places, self.bytes)?;
-        }
+        self.record(lane, table, usize::MAX)?;
         Ok(true)
     }
 }
 
-/// Returns the table without some of its records.
-fn table_without(table: &[u8], left_out: &[usize]) -> Result<Vec<u8>, SessionError> {
+/// Returns a table with the entries of these indices, without some of them.
+fn part_of_table(table: &[u8], indices: Range<usize>, left_out: &[usize]) -> Result<Vec<u8>, SessionError> {
     assert!(left_out.is_sorted(), "entries are noted in the order of their table");
-    let mut rest = Vec::new();
-    for (index, record) in EntryTableDecoder::new(table).enumerate() {
+    let (mut part, mut section) = (Vec::new(), None);
+    for (index, record) in
+        EntryTableDecoder::new(table).enumerate().take_while(|(index, _)| *index < indices.end)
+    {
         match record? {
-            EntryTableRecord::Section { path, metadata, extras } => {
-                let mut writer = EntryTableEncoder::new(&mut rest).with_extras(extras.as_deref());
-                writer.begin_section(&path, metadata.as_ref());
+            EntryTableRecord::Section { path, metadata, extras } => section = Some((path, metadata, extras)),
+            EntryTableRecord::Entry(_) if index < indices.start || left_out.contains(&index) => {}
+            EntryTableRecord::Entry(entry) => {
+                if let Some((path, metadata, extras)) = section.take() {
+                    let mut writer = EntryTableEncoder::new(&mut part).with_extras(extras.as_deref());
+                    writer.begin_section(&path, metadata.as_ref());
+                }
+                EntryTableEncoder::new(&mut part).add_item(&entry);
             }
-            EntryTableRecord::Entry(_) if left_out.contains(&index) => {}
-            EntryTableRecord::Entry(entry) => EntryTableEncoder::new(&mut rest).add_item(&entry),
         }
     }
-    Ok(rest)
+    Ok(part)
 }
 
 fn report_digests(lane: &SinkLane<'_>, table: &[u8], left_out: &[usize]) -> Result<(), SessionError> {
@@ -386,6 +460,7 @@ fn fail(
     entry: &EntryTableItem<'_>,
     error: &SinkError,
 ) -> Result<EntryOutcome, SessionError> {
+    lane.count_storage_failure(None, error);
     lane.fail(failure(lane, directory, entry.name, error)).map(|()| EntryOutcome::Failed)
 }
 
@@ -423,4 +498,42 @@ fn check_contents(
         return Err(SessionError::Protocol("a bundle's contents are longer than its table says".into()));
     }
     Ok(is_good)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the names in each directory of a table.
+    fn names(table: &[u8]) -> Vec<String> {
+        let mut directory = String::new();
+        let mut names = Vec::new();
+        for record in EntryTableDecoder::new(table) {
+            match record.unwrap() {
+                EntryTableRecord::Section { path, .. } => directory = path.to_string(),
+                EntryTableRecord::Entry(entry) => names.push(format!("{directory}/{}", escape(entry.name))),
+            }
+        }
+        names
+    }
+
+    #[test]
+    fn the_parts_of_a_table_are_all_of_it() {
+        let (mut table, metadata) = (Vec::new(), Metadata::default());
+        for (directory, files) in [("a", &["1", "2"][..]), ("b", &[]), ("c", &["3", "4", "5"])] {
+            let path = RelPath::new(directory.as_bytes()).unwrap();
+            EntryTableEncoder::new(&mut table).begin_section(&path, Some(&metadata));
+            for name in files {
+                EntryTableEncoder::new(&mut table).add_regular(name.as_bytes(), 0, &metadata, 1, None);
+            }
+        }
+        // The records are a, 1, 2, b, c, 3, 4, 5.
+        for cut in 0..=8 {
+            let parts =
+                [0..cut, cut..usize::MAX].map(|indices| part_of_table(&table, indices, &[6]).unwrap());
+            let found: Vec<String> = parts.iter().flat_map(|part| names(part)).collect();
+            assert_eq!(found, ["a/1", "a/2", "c/3", "c/5"], "cut at {cut}");
+        }
+        assert!(part_of_table(&table, 3..5, &[]).unwrap().is_empty(), "sections alone are no entries");
+    }
 }

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use carrack_model::{FailureSide, FileId, TransferEvent};
+use carrack_model::{FailureSide, FileId, TransferEvent, UserNotice};
 use carrack_transport::{IncomingObject, ReceiveEndpoint, SessionControlLink, TransportError};
 use carrack_wire::message::{
     ControlMessage, CountersMessage, KnobsMessage, OpenFileMessage, SourceExistenceReply,
@@ -20,6 +20,7 @@ use crate::error::SessionError;
 use crate::event_delivery::{merge_target_reports, to_event};
 use crate::progress_timeout::IdleSessionWatch;
 use crate::spill::LaneSpill;
+use crate::storage_requests::StorageDelayWatch;
 use crate::suspension_detector::SuspensionDetector;
 
 /// The time that a single ack waits for others: short against any network's round trip, long against an
@@ -69,6 +70,7 @@ pub(super) struct SinkComm<'a> {
     before: TransferCounters,
     counters_due: Instant,
     idle: IdleSessionWatch,
+    delays: StorageDelayWatch,
     answers_due: Option<Instant>,
     ending: SinkLaneShutdownProgress,
 }
@@ -94,6 +96,7 @@ impl<'a> SinkComm<'a> {
             before: TransferCounters::default(),
             counters_due: Instant::now() + first_due,
             idle: IdleSessionWatch::new(lanes[index].sink.timeouts.idle),
+            delays: StorageDelayWatch::new(lanes[index].sink.destination.requests.clone()),
             answers_due: None,
             ending: SinkLaneShutdownProgress::default(),
         }
@@ -168,8 +171,30 @@ impl<'a> SinkComm<'a> {
         reporting.notify_observer(&TransferEvent::Progress(progress));
         self.before = self.both;
         self.report_targets(link);
+        self.report_storage_delays(link, now);
         self.send_notices(link);
         Ok(())
+    }
+
+    /// Reports storage targets that do not answer.
+    fn report_storage_delays(&mut self, link: &mut SessionControlLink, now: Instant) {
+        let sink = self.lane.sink;
+        let file_systems = sink.destination.storage.file_systems();
+        for delay in self.delays.check(now, |id| file_systems.target_description(id)) {
+            let event = TransferEvent::Notice(UserNotice::StorageDelay(delay));
+            sink.reporting.deliver(event, |message| link.queue_control(message.to_body()));
+        }
+    }
+
+    /// Reports the entries that failed by errors of the storage.
+    fn report_storage_failures(&self, link: &mut SessionControlLink) {
+        let sink = self.lane.sink;
+        let file_systems = sink.destination.storage.file_systems();
+        let retries = sink.destination.requests.retries();
+        for notice in retries.summary(|id| file_systems.target_description(id)) {
+            let event = TransferEvent::Notice(notice);
+            sink.reporting.deliver(event, |message| link.queue_control(message.to_body()));
+        }
     }
 
     /// Reports the placement of the lanes, and its reasons.
@@ -228,6 +253,7 @@ impl<'a> SinkComm<'a> {
                     let summaries = self.lane.spills.iter().filter_map(LaneSpill::summary);
                     summaries.for_each(|summary| self.lane.sink.reporting.add_notice(summary));
                     if self.lane.leads {
+                        self.report_storage_failures(link);
                         self.send_notices(link);
                         self.report_final_counters();
                     }

@@ -122,17 +122,20 @@ impl CommitGroup {
         self.places.append(places);
     }
 
+    /// Notes a written object; without `recorded`, the subtrees of its digest, it is made durable only.
     pub(super) fn add_object(
         &mut self,
         file: &Arc<SinkFile>,
         range: ByteRange,
-        subtrees: &[Blake3Subtree],
+        recorded: Option<&[Blake3Subtree]>,
         check: Option<[u8; 32]>,
     ) {
         assert!(range.len > 0, "an object has contents");
         let written = self.written_ranges_mut(file);
-        written.ranges.insert(range);
-        written.subtrees.extend(subtrees);
+        if let Some(subtrees) = recorded {
+            written.ranges.insert(range);
+            written.subtrees.extend(subtrees);
+        }
         written.checks.extend(check.map(|check| (range, check)));
     }
 
@@ -172,6 +175,20 @@ impl WrittenFileRanges {
         self.subtrees.retain(|subtree| {
             subtree.range.offset < range.offset || subtree.range.offset - range.offset >= range.len
         });
+    }
+
+    /// The ranges that were written.
+    pub(super) fn ranges(&self) -> &RangeSet {
+        &self.ranges
+    }
+
+    /// Removes all ranges of a file whose writes may be lost: they are written once more.
+    pub(super) fn forget_lost(&mut self) {
+        if self.end.is_none() && self.file.as_ref().is_some_and(|file| file.integrity.has_lost_writes()) {
+            self.ranges = RangeSet::new();
+            self.subtrees.clear();
+            self.checks.clear();
+        }
     }
 
     /// Adds the file's records to `batch`.
@@ -219,9 +236,9 @@ mod tests {
             .map(|number| Arc::new(SinkFile::from_announcement(&message(1, 100), number, None).unwrap()));
         let mut group = CommitGroup::default();
         assert!(group.is_empty());
-        group.add_object(&one, ByteRange::new(0, 60), &[], None);
-        group.add_object(&one, ByteRange::new(60, 40), &[], None);
-        group.add_object(&other, ByteRange::new(0, 60), &[], Some([0; 32]));
+        group.add_object(&one, ByteRange::new(0, 60), Some(&[]), None);
+        group.add_object(&one, ByteRange::new(60, 40), Some(&[]), None);
+        group.add_object(&other, ByteRange::new(0, 60), Some(&[]), Some([0; 32]));
         assert_eq!((group.files.len(), group.open_count()), (2, 2));
         group.add_end(&one, WrittenFileOutcome::Done);
         group.add_end(&other, WrittenFileOutcome::Done);

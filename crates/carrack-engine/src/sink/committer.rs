@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use carrack_journal::{Blake3Subtree, Journal};
 use carrack_machine::{ConditionWaitAttempt, FifoConditionLock};
 use carrack_model::{ByteRange, Durability, RelPath, TargetId, WriteVerification};
-use carrack_storage::{CommitCare, FsyncBeforeCommit, FsyncMethod, RootDirectory};
+use carrack_storage::{CommitCare, FsyncBeforeCommit, FsyncMethod};
 
 use super::commit_group::{CommitGroup, UnsyncedSmallEntries, WrittenFileOutcome, WrittenFileRanges};
 use super::recorder::JournalRecorder;
@@ -37,6 +37,9 @@ pub(super) struct GroupCommitter {
     settings: JournalSettings,
     bounds: CommitGroupLimits,
     verify: WriteVerification,
+    /// False if an object may have arrived though its file could not be read, which the source says later:
+    /// a whole file that is not complete is not recorded then.
+    trusts_objects: bool,
     /// One for each thread. The first one has the small files, and files of an unknown target.
     queues: Box<[CommitQueue]>,
     /// The queue of each target that has one.
@@ -154,17 +157,17 @@ fn advance_turn(monitor: &FifoConditionLock<u64>, turn: u64) {
 }
 
 impl GroupCommitter {
-    /// Creates the group commit of files beneath `root`; unless everything lies on one file system without
-    /// targets, several threads commit.
+    /// Creates the group commit of files that `syncer` syncs; unless everything lies on one file system
+    /// without targets, several threads commit.
     pub(super) fn new(
-        root: Arc<RootDirectory>,
+        syncer: FileSystemSyncer,
         journal: Option<(Journal, String)>,
-        is_one_file_system: bool,
         settings: &EndSettings,
-    ) -> Result<GroupCommitter, SessionError> {
-        let queue_count = if is_one_file_system { 1 } else { QUEUES_MAX };
-        Ok(GroupCommitter {
-            syncer: FileSystemSyncer::new(root, is_one_file_system)?,
+        trusts_objects: bool,
+    ) -> GroupCommitter {
+        let queue_count = if syncer.is_one_file_system() { 1 } else { QUEUES_MAX };
+        GroupCommitter {
+            syncer,
             recorder: JournalRecorder::new(journal),
             settings: settings.journal.clone(),
             // The files in progress alone must not fill a group.
@@ -173,11 +176,12 @@ impl GroupCommitter {
                 open_files: 2 * open_files_max(),
             },
             verify: settings.verify,
+            trusts_objects,
             queues: (0..queue_count).map(|_| CommitQueue::new()).collect(),
             queue_of_target: Mutex::default(),
             is_broken: AtomicBool::new(false),
             is_abandoned: AtomicBool::new(false),
-        })
+        }
     }
 
     /// Returns the care with which a small file is placed.
@@ -225,7 +229,11 @@ impl GroupCommitter {
     ) -> Result<(), SessionError> {
         let check = self.reads_back().then(|| xxh3(body));
         let queue = self.queue_of(file);
-        self.add_to_group(queue, range.len, |group| group.add_object(file, range, subtrees, check))
+        // The parts of several sessions are put together by their records.
+        let records = self.trusts_objects || file.portion.is_part();
+        self.add_to_group(queue, range.len, |group| {
+            group.add_object(file, range, records.then_some(subtrees), check);
+        })
     }
 
     /// Notes a large file that has its name, or will never get it.
@@ -335,7 +343,7 @@ impl GroupCommitter {
         self.commit_and_wait()?;
         let ends_durable = self.syncer.fsync_method() == FsyncMethod::Together
             && (has_directories || self.settings.durability == Durability::End);
-        if ends_durable { self.syncer.sync_root() } else { Ok(()) }
+        if ends_durable { self.syncer.sync_all() } else { Ok(()) }
     }
 
     /// Removes the journal of a transfer that succeeded.
@@ -373,6 +381,8 @@ impl GroupCommitter {
     fn make_durable(&self, group: &CommitGroup) -> Result<(), SessionError> {
         let durable = self.syncer.fsync_method();
         let is_late = self.settings.durability == Durability::End && durable == FsyncMethod::Together;
+        let directories = group.places.directories.iter().chain(group.directories_of_large());
+        self.syncer.note_directories(directories)?;
         if durable == FsyncMethod::Never || is_late {
             return Ok(());
         }
@@ -414,7 +424,8 @@ impl GroupCommitter {
         Ok(())
     }
 
-    fn record(&self, group: CommitGroup) -> Result<(), SessionError> {
+    fn record(&self, mut group: CommitGroup) -> Result<(), SessionError> {
+        group.files.values_mut().for_each(WrittenFileRanges::forget_lost);
         if !self.recorder.keeps_journal() {
             return Ok(());
         }
@@ -427,7 +438,10 @@ impl GroupCommitter {
         }
         let is_synced =
             self.syncer.fsync_method() != FsyncMethod::Never && self.settings.durability != Durability::End;
-        self.recorder.append(&batch, is_synced)?;
+        let outstanding = self.syncer.begin_request();
+        let appended = self.recorder.append(&batch, is_synced);
+        drop(outstanding);
+        appended.map_err(|error| self.syncer.journal_error(error))?;
         group.files.values().for_each(WrittenFileRanges::mark_recorded);
         Ok(())
     }
@@ -439,8 +453,12 @@ mod tests {
 
     use carrack_plan::SingleTarget;
 
+    use carrack_storage::RootDirectory;
+
     use super::super::sink_file::tests::message;
     use super::*;
+    use crate::role::SessionRole;
+    use crate::storage_requests::{EndStorageRequests, StorageRequests};
 
     #[test]
     fn a_target_whose_commits_stand_still_holds_up_no_other() {
@@ -448,7 +466,10 @@ mod tests {
         let root = Arc::new(RootDirectory::open(dir.path()).unwrap());
         let journal = JournalSettings { group_bytes: 1_000, ..JournalSettings::default() };
         let settings = EndSettings { journal, ..EndSettings::default() };
-        let committer = &GroupCommitter::new(root, None, false, &settings).unwrap();
+        let requests =
+            EndStorageRequests::new(Arc::new(StorageRequests::new()), SessionRole::Sink, (TargetId(1), None));
+        let syncer = FileSystemSyncer::new(root, false, false, requests).unwrap();
+        let committer = &GroupCommitter::new(syncer, None, &settings, true);
         let [slow, healthy] = [1, 2].map(|number| {
             let file = SinkFile::from_announcement(&message(number, 10_000), number, None).unwrap();
             file.set_layout(Arc::new(SingleTarget { target: TargetId(number) }));

@@ -138,7 +138,7 @@ impl<'a> NameDeleter<'a> {
         whole: &dyn Fn(RemovalCandidate<'_>, u64) -> Result<(), SessionError>,
     ) -> Result<(), SessionError> {
         assert!(depth <= LEVELS_MAX, "levels that are taken apart are counted");
-        let RemovalCandidate { held, directory, name, at_source } = target;
+        let RemovalCandidate { held, directory, name, at_source, .. } = target;
         let count = self.removal.count(target);
         if count.staying == 0 {
             return if self.removal.consume_limit(count.going) { whole(target, count.going) } else { Ok(()) };
@@ -173,8 +173,9 @@ impl<'a> NameDeleter<'a> {
             Err(error) => return self.report_backup_failure(target, &error),
         };
         for name in names.iter().filter(|name| !matches!(&name[..], b"." | b"..")) {
+            let (held, at_source) = (opened.as_fd(), &at_source);
             let target =
-                RemovalCandidate { held: opened.as_fd(), directory: &path, name, at_source: &at_source };
+                RemovalCandidate { held, directory: &path, name, at_source, is_directory_deleted: true };
             self.visit_deletable_names(target, depth + 1, whole)?;
         }
         Ok(())

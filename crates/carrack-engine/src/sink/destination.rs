@@ -12,6 +12,7 @@ use carrack_storage::{ChangedDirectoryModes, FoldedNames, RootDirectory, Scratch
 use super::name_claims::NameClaims;
 use super::top_level_confinement::AllowedTopLevelNames;
 use super::write_method::SinkStorageFacts;
+use crate::storage_requests::EndStorageRequests;
 
 /// A destination directory and its properties.
 pub(crate) struct DestinationDirectory {
@@ -37,10 +38,16 @@ pub(super) struct SinkDestination {
     pub(super) names: NameClaims,
     /// Directories that are made accessible for the session. `None` in a dry run.
     pub(super) access: Option<ChangedDirectoryModes>,
+    /// The requests to its storage that have not returned.
+    pub(super) requests: EndStorageRequests,
 }
 
 impl SinkDestination {
-    pub(super) fn new(place: DestinationDirectory, scratch: Arc<ScratchNames>) -> SinkDestination {
+    pub(super) fn new(
+        place: DestinationDirectory,
+        scratch: Arc<ScratchNames>,
+        requests: EndStorageRequests,
+    ) -> SinkDestination {
         let DestinationDirectory { root, seen, storage, confinement } = place;
         let one_file_system = storage.is_one_file_system();
         let names =
@@ -53,6 +60,7 @@ impl SinkDestination {
             storage,
             confinement,
             scratch,
+            requests,
         }
     }
 

@@ -16,7 +16,7 @@ use super::context::SinkContext;
 use super::deleting::NameDeleter;
 use super::directory_access::with_access;
 use super::lane::SinkLane;
-use super::removal_rules::{RemovalCandidate, SyncDeletionState};
+use super::removal_rules::{RemovalCandidate, RemovalDirectory, SyncDeletionState};
 use crate::error::SessionError;
 
 /// Replaces entries for a lane.
@@ -40,7 +40,8 @@ impl<'a> EntryReplacement<'a> {
     }
 
     fn try_to_make(&self, root: &RootDirectory, path: &RelPath) -> Result<OwnedFd, SinkError> {
-        with_access(self.sink, path, || root.make_directory(path).map_err(SinkError::of_directory))
+        let make = || root.make_directory(path).map_err(SinkError::of_directory);
+        with_access(self.sink, path, || self.lane.request(None, make))
     }
 
     /// Places an entry. If a directory is in the way that may be deleted, deletes it and places the entry
@@ -109,7 +110,7 @@ impl<'a> EntryReplacement<'a> {
             return Ok(false);
         }
         let places = possible_source_paths(directory);
-        if self.is_spared_at(removal, &places, name, true) {
+        if is_spared_at(removal, directory, name, true) {
             return Ok(false);
         }
         if !removal.deletes() {
@@ -120,6 +121,7 @@ impl<'a> EntryReplacement<'a> {
             directory,
             name,
             at_source: &places,
+            is_directory_deleted: false,
         })?;
         Ok(matches!(read_existing_entry(held, name), Ok(None)))
     }
@@ -142,16 +144,21 @@ impl<'a> EntryReplacement<'a> {
                 {
                     return false;
                 }
-                Ok(Some(_)) if self.is_spared_at(removal, &possible_source_paths(&above), name, false) => {
-                    return false;
-                }
+                Ok(Some(_)) if is_spared_at(removal, &above, name, false) => return false,
                 // The name folds to that of a file of this run.
                 Ok(Some(_)) if self.sink.destination.names.is_taken(held.as_fd(), &above, name) => {
                     return false;
                 }
                 Ok(Some(_)) if removal.backup().is_some() => {
                     let at_source = &possible_source_paths(&above);
-                    let target = RemovalCandidate { held: held.as_fd(), directory: &above, name, at_source };
+                    let held = held.as_fd();
+                    let target = RemovalCandidate {
+                        held,
+                        directory: &above,
+                        name,
+                        at_source,
+                        is_directory_deleted: false,
+                    };
                     return NameDeleter::new(self.lane, removal).remove(target).is_ok();
                 }
                 Ok(Some(_)) => {
@@ -167,16 +174,14 @@ impl<'a> EntryReplacement<'a> {
         }
         true
     }
+}
 
-    fn is_spared_at(
-        &self,
-        removal: &SyncDeletionState,
-        places: &[RelPath],
-        name: &[u8],
-        is_directory: bool,
-    ) -> bool {
-        places.iter().any(|place| removal.is_spared(place, name, is_directory))
-    }
+/// Returns true if the name may not be removed, wherever the directory lies beneath the source.
+fn is_spared_at(removal: &SyncDeletionState, directory: &RelPath, name: &[u8], is_directory: bool) -> bool {
+    possible_source_paths(directory).iter().any(|at_source| {
+        let directory = RemovalDirectory { at_sink: directory, at_source, is_deleted: false };
+        removal.is_spared(directory, name, is_directory)
+    })
 }
 
 /// Returns the possible paths of a destination's directory beneath a source: the destination is a copy of the

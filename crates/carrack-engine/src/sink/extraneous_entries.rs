@@ -24,7 +24,7 @@ use super::context::SinkContext;
 use super::deleting::{self, NameDeleter};
 use super::directory_access::with_access;
 use super::lane::SinkLane;
-use super::removal_rules::{RemovalCandidate, SyncDeletionState};
+use super::removal_rules::{RemovalCandidate, RemovalDirectory, SyncDeletionState};
 use super::top_level_confinement::check_asked_for;
 use crate::error::SessionError;
 use crate::lanes::open_files_max;
@@ -125,6 +125,8 @@ struct ExtraneousEntryDeletion<'a> {
 impl ExtraneousEntryDeletion<'_> {
     fn prune(&self, trees: &[RelPath]) -> Result<(), SessionError> {
         let ExtraneousEntryDeletion { lane, removal, .. } = *self;
+        // Files of rules have been copied since they were read.
+        removal.directory_rules().forget();
         let failure_count = lane.sink.status.failure_count();
         let most_percent = removal.most_percent();
         let mut newest = 0;
@@ -149,6 +151,7 @@ impl ExtraneousEntryDeletion<'_> {
         let mut pruner = ExtraneousTreeRemover::new(*self, ExtraneousDeletionPass::Remove, trees, newest);
         pruner.run()?;
         pruner.report_delete_limit()?;
+        pruner.report_unknown_rules()?;
         assert!(mounts_before <= removal.mount_count(), "mounts that stay are only added");
         self.report_mounts(removal.mount_count() - mounts_before, removal.crosses_mounts());
         self.report_backups(pruner.backup_count);
@@ -211,11 +214,9 @@ impl<'a> ExtraneousTreeRemover<'a> {
         newest: u64,
     ) -> ExtraneousTreeRemover<'a> {
         let ExtraneousEntryDeletion { lane, root, removal } = pruning;
-        let places = trees.iter().map(|path| PruneDirectory {
-            path: path.clone(),
-            at_source: RelPath::root(),
-            mount: None,
-        });
+        let copied = trees.iter().filter(|path| !removal.is_source_excluded(path));
+        let places =
+            copied.map(|path| PruneDirectory { path: path.clone(), at_source: RelPath::root(), mount: None });
         ExtraneousTreeRemover {
             lane,
             root,
@@ -289,11 +290,13 @@ impl<'a> ExtraneousTreeRemover<'a> {
             if matches!(name, b"." | b"..") {
                 continue;
             }
-            if self.removal.is_spared(&place.at_source, name, is_directory) {
+            let directory =
+                RemovalDirectory { at_sink: &place.path, at_source: &place.at_source, is_deleted: false };
+            if self.removal.is_spared(directory, name, is_directory) {
                 continue;
             }
             self.entry_count += 1;
-            let is_excluded = self.removal.is_excluded(&place.at_source, name, is_directory);
+            let is_excluded = self.removal.is_excluded(directory, name, is_directory);
             names.push(DeletionCandidateName { name: name.to_vec(), is_directory, is_excluded });
             if names.len() == NAMES_MAX {
                 self.send_query(place, &held, std::mem::take(&mut names))?;
@@ -374,7 +377,8 @@ impl<'a> ExtraneousTreeRemover<'a> {
         }
         let PruneDirectory { path: directory, at_source, .. } = &question.place;
         let at_source = std::slice::from_ref(at_source);
-        let target = RemovalCandidate { held: question.held.as_fd(), directory, name, at_source };
+        let held = question.held.as_fd();
+        let target = RemovalCandidate { held, directory, name, at_source, is_directory_deleted: false };
         if self.pass == ExtraneousDeletionPass::Count {
             let count = self.removal.count(target);
             // The name itself was counted when it was listed.
@@ -393,6 +397,15 @@ impl<'a> ExtraneousTreeRemover<'a> {
         let path = self.root.full_path(&RelPath::root(), b"");
         let detail = "more entries are to be deleted than --max-delete allows: the rest stays".to_owned();
         self.lane.fail(EntryFailure { path, kind: FailureKind::WriteError, detail })
+    }
+
+    fn report_unknown_rules(&self) -> Result<(), SessionError> {
+        for (directory, detail) in self.removal.directory_rules().take_unknown() {
+            let path = self.root.full_path(&directory, b"");
+            let detail = format!("nothing is deleted in it: {detail}");
+            self.lane.fail(EntryFailure { path, kind: FailureKind::WriteError, detail })?;
+        }
+        Ok(())
     }
 
     fn report_failure(

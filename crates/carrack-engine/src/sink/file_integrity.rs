@@ -1,7 +1,7 @@
-//! The integrity of a large file's contents: the digest of the received bytes, and the damage that the
-//! readback found.
+//! The integrity of a large file's contents: the digest of the received bytes, the damage that the readback
+//! found, and writes that the storage may have lost.
 //!
-//! I/O threads add checked objects and ask for damage; `carrack-commit` notes it.
+//! I/O threads add checked objects and ask for damage; `carrack-commit` notes it. Both note lost writes.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -15,8 +15,40 @@ pub(super) struct FileIntegrity {
     digest: Mutex<FileDigestBuilder>,
     /// Ranges whose readback differed, since the last call of `take_damage`.
     damage: Mutex<RangeSet>,
-    /// True if a readback ever differed.
+    /// True if a readback ever differed, or writes were lost.
     was_damaged: AtomicBool,
+    writes: Mutex<WriteState>,
+}
+
+/// The writes of a file since its creation. The lock is held during a sync and its evaluation, as the kernel
+/// reports a lost write to one sync only.
+#[derive(Default)]
+pub(super) struct WriteState {
+    /// Ranges of this session that a sync has made durable.
+    durable: RangeSet,
+    /// True after an error of a write through the page cache, or of a sync: what is not durable may be lost,
+    /// also if a later sync succeeds (fsync(2)).
+    are_lost: bool,
+}
+
+impl WriteState {
+    /// Returns true if writes may be lost.
+    pub(super) fn are_lost(&self) -> bool {
+        self.are_lost
+    }
+
+    /// Notes that writes may be lost.
+    pub(super) fn mark_lost(&mut self) {
+        self.are_lost = true;
+    }
+
+    /// Notes ranges that a sync has made durable.
+    pub(super) fn add_durable(&mut self, ranges: &RangeSet) {
+        assert!(!self.are_lost, "nothing becomes durable after a lost write");
+        ranges.iter().for_each(|range| {
+            self.durable.cover(range);
+        });
+    }
 }
 
 impl FileIntegrity {
@@ -26,7 +58,30 @@ impl FileIntegrity {
             digest: Mutex::new(FileDigestBuilder::new(size)),
             damage: Mutex::default(),
             was_damaged: AtomicBool::new(false),
+            writes: Mutex::default(),
         }
+    }
+
+    /// Locks the state of the writes.
+    pub(super) fn lock_writes(&self) -> MutexGuard<'_, WriteState> {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns true if writes may be lost.
+    pub(super) fn has_lost_writes(&self) -> bool {
+        self.lock_writes().are_lost
+    }
+
+    /// Takes the ranges that may be lost, of those that arrive in this session: they must be written once
+    /// more.
+    pub(super) fn take_lost_writes(&self, arriving: RangeSet) -> RangeSet {
+        let (mut writes, mut lost) = (self.lock_writes(), arriving);
+        if !mem::take(&mut writes.are_lost) {
+            return RangeSet::new();
+        }
+        self.was_damaged.store(true, Relaxed);
+        writes.durable.iter().for_each(|range| lost.remove(range));
+        lost
     }
 
     fn digest(&self) -> MutexGuard<'_, FileDigestBuilder> {
@@ -71,6 +126,23 @@ mod tests {
 
     fn subtree(offset: u64, len: u64) -> Blake3Subtree {
         Blake3Subtree { range: ByteRange::new(offset, len), value: [0; 32] }
+    }
+
+    #[test]
+    fn what_is_not_durable_is_lost_after_an_error() {
+        let ranges = |len| {
+            let mut ranges = RangeSet::new();
+            ranges.insert(ByteRange::new(0, len));
+            ranges
+        };
+        let integrity = FileIntegrity::new(100);
+        assert!(integrity.take_lost_writes(ranges(100)).is_empty());
+        integrity.lock_writes().add_durable(&ranges(40));
+        integrity.lock_writes().mark_lost();
+        assert!(integrity.has_lost_writes());
+        let lost: Vec<ByteRange> = integrity.take_lost_writes(ranges(100)).iter().collect();
+        assert_eq!(lost, [ByteRange::new(40, 60)]);
+        assert!(!integrity.has_lost_writes(), "it is asked for once");
     }
 
     #[test]

@@ -6,13 +6,14 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering::Relaxed;
 
+use carrack_layout::TargetAttachmentKind;
 use carrack_machine::{LaneCrew, SlotPool, ThreadBindingGuard, ThreadDuty};
 use carrack_model::limits::OPEN_FILES_MAX;
 use carrack_model::{
     EntryFailure, ExtraMetadata, FailureKind, FileFlags, RelPath, TargetId, Timestamp, TransferEvent,
     UserNotice, escape, text_without_errno,
 };
-use carrack_storage::WriteIoMethod;
+use carrack_storage::{SinkError, WriteIoMethod};
 use carrack_transport::{IncomingObject, ReceiveEndpoint};
 use carrack_wire::message::ControlMessage;
 use carrack_wire::{EntryTableDecoder, EntryTableRecord, FrameKind};
@@ -28,6 +29,7 @@ use crate::error::SessionError;
 use crate::first_error::{FirstSessionError, SessionErrorListener};
 use crate::mailbox::CommMailbox;
 use crate::spill::LaneSpill;
+use crate::storage_retries::{RetryingLane, sink_error_may_pass};
 
 /// A request of another thread to the comm thread.
 pub(super) enum SinkCommThreadRequest {
@@ -88,6 +90,24 @@ impl<'a> SinkLane<'a> {
     /// Returns true if the session ends: no new work is begun then.
     pub(super) fn is_stopped(&self) -> bool {
         self.fault.has_ended()
+    }
+
+    /// Runs a request to the destination's storage, which is repeated after an error that may pass. Without a
+    /// target it is to that of the destination itself.
+    pub(super) fn request<T>(
+        &self,
+        target: Option<TargetId>,
+        mut request: impl FnMut() -> Result<T, SinkError>,
+    ) -> Result<T, SinkError> {
+        let requests = &self.sink.destination.requests;
+        requests.run_with_retries(target, self, |_| request(), sink_error_may_pass)
+    }
+
+    /// Counts an entry that failed by an error of the storage, if it is one.
+    pub(super) fn count_storage_failure(&self, target: Option<TargetId>, error: &SinkError) {
+        if sink_error_may_pass(error) {
+            self.sink.destination.requests.count_failed(target);
+        }
     }
 
     /// Binds a thread that computes little to a core of the I/O threads.
@@ -208,6 +228,12 @@ impl<'a> SinkLane<'a> {
         io_news.into_iter().chain(refusal_news).for_each(|notice| self.report(TransferEvent::Notice(notice)));
     }
 
+    /// Counts layouts that are not kept, for the losses at the end of the session.
+    pub(super) fn count_unkept_striping(&self, reasons: Vec<String>) {
+        let losses = self.sink.attributes.keeper.losses();
+        reasons.iter().for_each(|reason| losses.count("the layout", reason));
+    }
+
     /// Delivers an event to the user, at either end. Not for the comm thread.
     pub(super) fn report(&self, event: TransferEvent) {
         self.sink.reporting.deliver(event, |message| self.send_message(message));
@@ -222,6 +248,21 @@ impl<'a> SinkLane<'a> {
     /// Sends a message. Not for the comm thread. A session that ends needs no more messages.
     pub(super) fn send_message(&self, message: ControlMessage) {
         let _ = self.mail.post(SinkCommThreadRequest::Say(message.to_body()));
+    }
+}
+
+impl RetryingLane for SinkLane<'_> {
+    fn is_stopped(&self) -> bool {
+        self.fault.has_ended()
+    }
+
+    fn target(&self, id: TargetId) -> Option<(TargetAttachmentKind, String)> {
+        let file_systems = self.sink.destination.storage.file_systems();
+        Some((file_systems.target(id)?.medium, file_systems.target_description(id)?))
+    }
+
+    fn notify(&self, notice: UserNotice) {
+        self.report(TransferEvent::Notice(notice));
     }
 }
 

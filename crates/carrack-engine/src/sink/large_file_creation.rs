@@ -6,14 +6,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use carrack_journal::PartialFile;
-use carrack_layout::{MountedFileSystem, StripeOutcome};
-use carrack_model::ByteRange;
+use carrack_layout::{MountedFileSystem, RequestedLayout, StripeOutcome};
+use carrack_model::{ByteRange, StripeChoice};
 use carrack_storage::{NewLargeFileSpec, RootDirectory, SinkError, UncommittedFile};
 
 use super::directory_access::with_access;
 use super::entry_replacement::EntryReplacement;
 use super::lane::SinkLane;
 use super::sink_file::{SinkFile, version_of};
+use super::write_method::unkept_striping;
 
 /// Returns the file under its temporary name, which the first caller creates.
 pub(super) fn get_or_create_file<'f>(
@@ -24,9 +25,10 @@ pub(super) fn get_or_create_file<'f>(
     file.get_or_create(|| {
         let created = with_access(lane.sink, file.directory(), || create(lane, root, file));
         let (growing, outcome) = created?;
+        // A layout that is not preserved was counted.
         let refusal = match &outcome {
-            StripeOutcome::Refused(why) => Some(&**why),
-            StripeOutcome::Default | StripeOutcome::Set => None,
+            StripeOutcome::Refused(why) if lane.sink.spec.stripe != StripeChoice::Preserve => Some(&**why),
+            _ => None,
         };
         lane.report_file_creation(growing.io(), refusal);
         Ok(growing)
@@ -55,16 +57,24 @@ fn create(
     let found = file_system_of(lane, held.as_fd());
     let file_system = found.as_deref().unwrap_or(storage.destination_file_system());
     let size = file.entry.size();
-    let stripe = file.requested_layout(&lane.sink.spec.stripe);
+    let stripe = file.requested_layout(&lane.sink.spec.stripe, || lane.queue.slow_targets());
     let part_offset = file.portion.part_offset();
     let spec = NewLargeFileSpec { part_offset, ..storage.new_file_spec(file_system, size, &stripe) };
     let created = match file.portion.earlier_record() {
         None if is_shared => open_shared_file(lane, file, held, spec)?,
         Some(past) => (resume(file, held, past, spec)?, StripeOutcome::Default),
-        None => UncommittedFile::create(held, name, spec, &lane.sink.destination.scratch)?,
+        None => lane.request(None, || {
+            let held = held.try_clone().map_err(SinkError::of_directory)?;
+            UncommittedFile::create(held, name, spec, &lane.sink.destination.scratch)
+        })?,
     };
-    if storage.has_targets() {
-        file.set_layout(file_system.layout_of(created.0.descriptor(), size).layout);
+    let found = storage.has_targets().then(|| file_system.layout_of(created.0.descriptor(), size));
+    if let (RequestedLayout::Like(wanted), false) = (&stripe, file.portion.earlier_record().is_some()) {
+        let geometry = found.as_ref().and_then(|found| found.geometry.as_ref());
+        lane.count_unkept_striping(unkept_striping(wanted, &created.1, geometry));
+    }
+    if let Some(found) = found {
+        file.set_layout(found.layout);
     }
     Ok(created)
 }
@@ -93,7 +103,7 @@ fn open_shared_file(
     }
     let found = UncommittedFile::resume(directory, name, &temporary, 0, spec)?;
     let growing = found.ok_or(SinkError::Vanished)?;
-    growing.set_kept(true);
+    growing.keep();
     Ok((growing, StripeOutcome::Default))
 }
 
@@ -107,6 +117,6 @@ fn resume(
     assert!(end <= file.entry.size(), "what is held lies in the file");
     let found = UncommittedFile::resume(directory, &file.entry.name, &past.temporary, end, spec)?;
     let growing = found.ok_or(SinkError::Vanished)?;
-    growing.set_kept(true);
+    growing.keep();
     Ok(growing)
 }

@@ -10,6 +10,7 @@ use carrack_model::{EntryFailure, FailureKind, FileId, RangeSet, text_without_er
 use carrack_storage::{RootDirectory, SinkError, UncommittedFile};
 use carrack_wire::message::{ControlMessage, DamagedRanges, FileReference};
 use carrack_wire::{ranges_from_message, ranges_to_message};
+use rustix::io::Errno;
 
 use super::commit_group::WrittenFileOutcome;
 use super::context::SinkContext;
@@ -21,6 +22,7 @@ use super::recorded_state::is_in_place;
 use super::sink_file::SinkFile;
 use crate::counters::ThreadActivity;
 use crate::error::SessionError;
+use crate::storage_retries::sink_error_may_pass;
 use crate::wire_layout;
 
 /// Begins and ends the large files of a lane.
@@ -140,14 +142,21 @@ impl<'a> SinkLargeFileHandler<'a> {
         Ok(())
     }
 
-    /// Returns true if the readback found damaged ranges, which are then requested from the source.
+    /// Returns true if the readback found damaged ranges, or writes may be lost: these are then requested
+    /// from the source.
     fn is_damaged(&self, file: &Arc<SinkFile>) -> Result<bool, SessionError> {
         let committer = self.sink.committer()?;
-        if !committer.reads_back() {
+        let has_lost_writes = file.integrity.has_lost_writes();
+        if !committer.reads_back() && !has_lost_writes {
             return Ok(false);
         }
+        // Nothing that may be lost is recorded.
         committer.commit_file_and_wait(file)?;
-        let damage = file.integrity.take_damage();
+        let arriving = file.portion.held_ranges().missing_of(file.entry.size());
+        let mut damage = file.integrity.take_damage();
+        file.integrity.take_lost_writes(arriving).iter().for_each(|range| {
+            damage.cover(range);
+        });
         if !damage.is_empty() {
             self.request_damaged_ranges(file, &damage)?;
         }
@@ -178,6 +187,7 @@ impl<'a> SinkLargeFileHandler<'a> {
         let committed = self.lane.counters.time(ThreadActivity::Storage, || {
             match get_or_create_file(self.lane, root, file) {
                 Ok(growing) => {
+                    let _outstanding = self.sink.destination.requests.begin(file.target_at(0));
                     with_access(self.sink, file.directory(), || self.publish(file, growing, syncs))
                         .map_err(|error| error_kind_and_detail(&error))
                 }
@@ -193,7 +203,13 @@ impl<'a> SinkLargeFileHandler<'a> {
             // Another session was faster: the same version of the file has its name.
             Err(_) if self.sink.history.is_shared() && self.has_its_name(root, file) => {}
             Err((kind, detail)) => {
-                self.fail_file(file, kind, detail)?;
+                // An inline-announced file is complete for the source.
+                let is_requested = !file.is_inline_announced()
+                    && file.integrity.has_lost_writes()
+                    && self.is_damaged(file)?;
+                if !is_requested {
+                    self.fail_file(file, kind, detail)?;
+                }
                 return Ok(false);
             }
         }
@@ -206,10 +222,18 @@ impl<'a> SinkLargeFileHandler<'a> {
         if file.portion.part_offset().is_some() {
             return growing.commit_part(dress, syncs, &|| !self.lane.is_stopped());
         }
+        let mut writes = file.integrity.lock_writes();
+        if writes.are_lost() {
+            return Err(SinkError::Write { action: "writing back", error: Errno::IO.into() });
+        }
         if file.portion.ends_in_hole() {
             growing.extend()?;
         }
-        growing.commit(dress, syncs)
+        let committed = growing.commit_with(dress, syncs, &|rename| self.lane.request(None, rename));
+        if committed.as_ref().is_err_and(sink_error_may_pass) && growing.has_temporary_name() {
+            writes.mark_lost();
+        }
+        committed
     }
 
     fn has_its_name(&self, root: &RootDirectory, file: &SinkFile) -> bool {

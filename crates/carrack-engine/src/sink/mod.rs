@@ -20,7 +20,8 @@
 //! | [`write_queue`] | the I/O threads' work: connections with data, objects, ends of files | all |
 //! | [`commit_group`], [`syncer`], [`recorder`], [`committer`] | group commit (L12) | `carrack-commit` |
 //! | [`past_sessions`], [`sibling_sessions`] | the records of earlier sessions, and of parallel ones | I/O |
-//! | [`backup`], [`removal_rules`] | the rules of deletion, and the backup directory | I/O |
+//! | [`backup`], [`destination_rules`] | the backup directory, and the filter rules of directories | I/O |
+//! | [`removal_rules`] | the rules of deletion | I/O |
 //! | [`pending_queries`] | existence queries to the source | I/O, comm |
 //! | [`final_spools`] | links and metadata of directories, for the end | I/O |
 //! | [`context`] | all of the above for the lanes, counts, timeouts, reporting | all |
@@ -49,6 +50,7 @@ mod committer;
 mod context;
 mod deleting;
 mod destination;
+mod destination_rules;
 mod directory_access;
 mod entry_replacement;
 mod extraneous_entries;
@@ -87,8 +89,9 @@ use std::sync::Arc;
 use std::{mem, thread};
 
 use carrack_journal::{Journal, RecoveredJournal};
+use carrack_layout::TargetAttachmentKind;
 use carrack_machine::{NodeSet, ThreadDuty};
-use carrack_model::{TargetId, TransferEvent, UserNotice};
+use carrack_model::{ObjectChecksumAlgorithm, TargetId, TransferEvent, UserNotice};
 use carrack_storage::{RestoredDirectorySelection, ScratchNames};
 use carrack_transport::ReceiveEndpoint;
 
@@ -98,8 +101,10 @@ use crate::counters::TransferCounters;
 use crate::error::SessionError;
 use crate::lanes::{EstablishedLaneResources, LaneComm, root_cause, run_comms, send_start_failure};
 use crate::placement::PlacedLanes;
+use crate::role::SessionRole;
 use crate::spill::{LaneSpill, spills};
 use crate::spill_settings::SpillSettings;
+use crate::storage_requests::EndStorageRequests;
 use attributes::AttributePolicy;
 use comm::SinkComm;
 use committer::GroupCommitter;
@@ -113,6 +118,7 @@ use pending_queries::OpenSourceQueries;
 use removal_rules::SyncDeletionState;
 use sibling_sessions::SiblingJournals;
 use sizing::SinkSizing;
+use syncer::FileSystemSyncer;
 pub(crate) use top_level_confinement::{AllowedTopLevelNames, RequestedSourceNames};
 pub(crate) use write_method::SinkStorageFacts;
 
@@ -159,7 +165,7 @@ pub(crate) fn run(
     let (lanes, warnings) = (mem::take(&mut start.lanes), mem::take(&mut start.setup.warnings));
     assert!(!lanes.is_empty(), "a session has a lane");
     let spill = &start.context.settings.spill;
-    let sink = match context(start, lanes.len()) {
+    let sink = match context(start, &lanes) {
         Ok(sink) => sink,
         Err(error) => return (TransferCounters::default(), Err(send_start_failure(lanes, error))),
     };
@@ -168,8 +174,12 @@ pub(crate) fn run(
 }
 
 /// Creates the context of the lanes.
-fn context(start: SinkStart<'_>, lane_count: usize) -> Result<SinkContext<'_>, SessionError> {
+fn context<'a>(
+    start: SinkStart<'a>,
+    lanes: &[EstablishedLaneResources<Box<dyn ReceiveEndpoint>>],
+) -> Result<SinkContext<'a>, SessionError> {
     let SinkStart { camp, context, setup, .. } = start;
+    let lane_count = lanes.len();
     let SinkSetup { place, records, resumes, .. } = setup;
     let (spec, settings) = (context.spec.clone(), &context.settings);
     let (share, observer) = (context.share.clone(), context.observer);
@@ -177,19 +187,34 @@ fn context(start: SinkStart<'_>, lane_count: usize) -> Result<SinkContext<'_>, S
         .map_err(SessionError::local("making a temporary name"))?;
     let scratch =
         Arc::new(scratch.with_replaceable(AttributePolicy::replaceable_special_files(&spec, settings)));
-    let removal = match &spec.sync {
-        Some(sync) => Some(SyncDeletionState::new(sync, &settings.selection, Arc::clone(&scratch))?),
-        None => None,
-    };
     let SessionJournals { journal, past, siblings } = records.map(SessionJournals::of).unwrap_or_default();
-    let one_file_system = place.storage.is_one_file_system();
+    let own = place.storage.destination_file_system().own_target();
+    let is_remote = own.medium == TargetAttachmentKind::Network;
+    let requests = EndStorageRequests::new(
+        context.abort.storage_requests(),
+        SessionRole::Sink,
+        (own.id, place.storage.file_systems().target_description(own.id)),
+    );
     let committer = match &place.root {
-        Some(root) => Some(GroupCommitter::new(Arc::clone(root), journal, one_file_system, settings)?),
+        Some(root) => {
+            let (root, requests) = (Arc::clone(root), requests.clone());
+            let syncer =
+                FileSystemSyncer::new(root, place.storage.is_one_file_system(), is_remote, requests)?;
+            let comes_from_files = spec.checksum == ObjectChecksumAlgorithm::None
+                && lanes.iter().flat_map(|lane| &lane.endpoints).any(|endpoint| endpoint.receives_extents());
+            Some(GroupCommitter::new(syncer, journal, settings, !comes_from_files))
+        }
         None => None,
     };
     let probes = place.root.is_some().then(|| Arc::clone(&scratch));
     let attributes = AttributePolicy::new(&spec, settings, probes);
-    let destination = SinkDestination::new(place, scratch);
+    let destination = SinkDestination::new(place, Arc::clone(&scratch), requests);
+    let removal = match &spec.sync {
+        Some(sync) => {
+            Some(SyncDeletionState::new(sync, &settings.selection, scratch, destination.seen.clone())?)
+        }
+        None => None,
+    };
     if let (Some(access), Some(past)) = (&destination.access, &past) {
         past.changed_modes().for_each(|(path, mode)| access.adopt(path, mode));
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use carrack_model::{ByteRange, ObjectChecksumAlgorithm, text_without_errno};
 use carrack_plan::StorageRequestTiming;
-use carrack_storage::{RootDirectory, WriteIoMethod};
+use carrack_storage::{RootDirectory, SinkError, UncommittedFile, WriteIoMethod};
 use carrack_transport::IncomingObject;
 use carrack_wire::FrameHeader;
 use carrack_wire::message::OpenFileMessage;
@@ -23,10 +23,14 @@ use super::large_files::SinkLargeFileHandler;
 use super::sink_file::{CheckedObject, SinkFile};
 use crate::error::SessionError;
 use crate::object_checksum::{ObjectChecksumValue, bundle_check, object_check};
+use crate::storage_retries::sink_error_may_pass;
 
 /// Objects of a file that may be left to its writing thread. With fewer, the other threads wait and receive
 /// nothing meanwhile; more bring nothing (decision 4).
 const LEFT_TO_WRITER: usize = 16;
+
+/// Direct writes are of whole blocks of this size; the rest of an object goes through the page cache.
+const DIRECT_BLOCK: u64 = 4_096;
 
 /// Writes objects for a lane.
 #[derive(Clone, Copy)]
@@ -139,11 +143,15 @@ impl<'a> ObjectWriter<'a> {
         let end = range.end();
         assert!(end.is_some_and(|end| end <= file.entry.size()), "the ledger lets objects lie in their file");
         let growing = get_or_create_file(self.lane, root, file);
-        let began = Instant::now();
+        let (began, target) = (Instant::now(), file.target_at(range.offset));
+        // A repeated write has the same bytes.
         let written = match growing {
-            Ok(growing) => growing
-                .write_at(body, range.offset)
-                .map_err(|error| (error.kind(), text_without_errno(&error))),
+            Ok(growing) => {
+                self.lane.request(target, || self.write_once(file, growing, (range, body))).map_err(|error| {
+                    self.lane.count_storage_failure(target, &error);
+                    (error.kind(), text_without_errno(&error))
+                })
+            }
             Err(error) => Err((error.kind(), text_without_errno(&error))),
         };
         let service = StorageRequestTiming { time: began.elapsed(), bytes: range.len };
@@ -160,6 +168,24 @@ impl<'a> ObjectWriter<'a> {
             Err((kind, detail)) => self.files.give_up(file, kind, detail)?,
         }
         Ok(service)
+    }
+
+    /// Writes an object. An error of the page cache may be that of an earlier write to the file, and is
+    /// reported once: all data that is not durable is lost then.
+    fn write_once(
+        &self,
+        file: &SinkFile,
+        growing: &UncommittedFile,
+        (range, body): (ByteRange, &[u8]),
+    ) -> Result<(), SinkError> {
+        let written = growing.write_at(body, range.offset);
+        let is_cached = growing.io() != WriteIoMethod::Direct || !range.len.is_multiple_of(DIRECT_BLOCK);
+        if let (Err(error), true) = (&written, is_cached)
+            && sink_error_may_pass(error)
+        {
+            file.integrity.lock_writes().mark_lost();
+        }
+        written
     }
 
     /// Sets the file's time again. A write that returns after its session's end may have been overtaken:

@@ -1,9 +1,9 @@
 //! The entries of the destination that a sync may delete: with `--delete` those that the source does not
 //! have, and those whose names other kinds of entries need.
 //!
-//! Entries that the user's patterns exclude stay, and so do carrack's own files, backups of earlier runs, and
-//! mounts beneath the destination. No more entries are deleted than `--max-delete` allows, for any reason.
-//! Any thread asks; the counts are atomic.
+//! Entries that the user's patterns, or rules in files at the destination, exclude stay, and so do carrack's
+//! own files, backups of earlier runs, and mounts beneath the destination. No more entries are deleted than
+//! `--max-delete` allows, for any reason. Any thread asks; the counts are atomic.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -11,9 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use carrack_journal::id_of_file_name;
 use carrack_model::{DeletionRules, RelPath, ScanSelection, SyncRules, text_without_errno};
-use carrack_storage::{RemovalPreviewCount, RemovalStep, ScanFilter, ScratchNames, count_removable};
+use carrack_storage::{
+    DeletionCircumstances, FilteredDirectory, RemovalPreviewCount, RemovalStep, RootDirectory, ScanFilter,
+    ScratchNames, count_removable,
+};
 
 use super::backup::{self, BackupPlace, TRASH};
+use super::destination_rules::DestinationRules;
 use crate::error::SessionError;
 
 /// The rules of deletion in a sync, and its counts.
@@ -23,6 +27,7 @@ pub(super) struct SyncDeletionState {
     /// The values of `--delete`, if it was given.
     deletion: Option<DeletionRules>,
     filter: Option<ScanFilter>,
+    directory_rules: DestinationRules,
     backup: Option<BackupPlace>,
     /// Entries that may still be deleted.
     left: AtomicU64,
@@ -30,6 +35,17 @@ pub(super) struct SyncDeletionState {
     has_stayed: AtomicBool,
     /// Mounts that stayed.
     mount_count: AtomicU64,
+}
+
+/// A directory of the destination whose names may be deleted.
+#[derive(Clone, Copy)]
+pub(super) struct RemovalDirectory<'a> {
+    /// Its path beneath the destination.
+    pub(super) at_sink: &'a RelPath,
+    /// Its path beneath the source.
+    pub(super) at_source: &'a RelPath,
+    /// True if it is deleted itself.
+    pub(super) is_deleted: bool,
 }
 
 /// A name in a directory of the destination.
@@ -42,6 +58,8 @@ pub(super) struct RemovalCandidate<'a> {
     pub(super) name: &'a [u8],
     /// The possible paths of the directory beneath the source. A name that is spared at one of them stays.
     pub(super) at_source: &'a [RelPath],
+    /// True if the directory is deleted itself.
+    pub(super) is_directory_deleted: bool,
 }
 
 impl SyncDeletionState {
@@ -49,13 +67,23 @@ impl SyncDeletionState {
         sync: &SyncRules,
         selection: &ScanSelection,
         scratch: Arc<ScratchNames>,
+        destination: Option<Arc<RootDirectory>>,
     ) -> Result<SyncDeletionState, SessionError> {
         let filter = ScanFilter::new(selection);
+        let filter = filter.map_err(|error| SessionError::refused(text_without_errno(&error), ""))?;
+        let reads_rules = filter.as_ref().is_some_and(ScanFilter::reads_directory_rules);
+        if reads_rules && sync.deletion.as_ref().is_some_and(|deletion| deletion.first) {
+            return Err(SessionError::refused(
+                "--delete-before deletes before the directories' files of filter rules are copied",
+                "give --delete, which deletes after the copy",
+            ));
+        }
         let deletion = sync.deletion.clone();
         let backup = deletion.as_ref().and_then(|deletion| deletion.backup.as_ref());
         Ok(SyncDeletionState {
             scratch,
-            filter: filter.map_err(|error| SessionError::refused(text_without_errno(&error), ""))?,
+            filter,
+            directory_rules: DestinationRules::new(destination),
             backup: backup.map(BackupPlace::new).transpose()?,
             left: AtomicU64::new(deletion.as_ref().and_then(|deletion| deletion.most).unwrap_or(u64::MAX)),
             has_stayed: AtomicBool::new(false),
@@ -105,18 +133,48 @@ impl SyncDeletionState {
     }
 
     /// Returns true if a name stays even if the source does not have it: excluded names and carrack's own.
-    /// `at_source` is the path of its directory beneath the source.
-    pub(super) fn is_spared(&self, at_source: &RelPath, name: &[u8], is_directory: bool) -> bool {
+    pub(super) fn is_spared(&self, directory: RemovalDirectory<'_>, name: &[u8], is_directory: bool) -> bool {
         let is_journals = name.starts_with(b".carrack-") && name.ends_with(b".journals");
         let is_own = is_journals || id_of_file_name(name).is_some() || self.scratch.is_own(name);
         let is_trash = is_directory && name == TRASH;
-        let keeps_excluded = self.deletion.as_ref().is_none_or(|deletion| !deletion.excluded);
-        is_own || is_trash || keeps_excluded && self.is_excluded(at_source, name, is_directory)
+        is_own || is_trash || self.is_protected(directory, name, is_directory)
     }
 
-    /// Returns true if the user's patterns exclude a name.
-    pub(super) fn is_excluded(&self, at_source: &RelPath, name: &[u8], is_directory: bool) -> bool {
-        self.filter.as_ref().is_some_and(|filter| filter.excludes(at_source, name, is_directory))
+    /// Returns true if the user's patterns, or those of files at the destination, exclude a name from the
+    /// deletion. If a file's rules are unknown they do.
+    fn is_protected(&self, directory: RemovalDirectory<'_>, name: &[u8], is_directory: bool) -> bool {
+        let Some(filter) = &self.filter else { return false };
+        let RemovalDirectory { at_sink, at_source, is_deleted } = directory;
+        let tree_depth = depth_of(at_sink).saturating_sub(depth_of(at_source));
+        let Ok(rules) = self.directory_rules.rules_in(filter, at_sink, tree_depth) else { return true };
+        let place = FilteredDirectory { at_source, at_sink, rules: rules.as_deref() };
+        let deletion = DeletionCircumstances {
+            deletes_excluded: self.deletion.as_ref().is_some_and(|deletion| deletion.excluded),
+            is_directory_deleted: is_deleted,
+        };
+        filter.protects(place, name, is_directory, deletion)
+    }
+
+    /// Returns true if the user's patterns certainly exclude a name from the copy.
+    pub(super) fn is_excluded(
+        &self,
+        directory: RemovalDirectory<'_>,
+        name: &[u8],
+        is_directory: bool,
+    ) -> bool {
+        let RemovalDirectory { at_sink, at_source, .. } = directory;
+        let place = FilteredDirectory { at_source, at_sink, rules: None };
+        self.filter.as_ref().is_some_and(|filter| filter.surely_excludes(place, name, is_directory))
+    }
+
+    /// Returns true if the user's rules exclude the source that becomes this directory.
+    pub(super) fn is_source_excluded(&self, sink: &RelPath) -> bool {
+        self.filter.as_ref().is_some_and(|filter| filter.excludes_source(sink))
+    }
+
+    /// The rules in files of the destination's directories.
+    pub(super) fn directory_rules(&self) -> &DestinationRules {
+        &self.directory_rules
     }
 
     /// Returns true if a directory of the destination is a backup, of this or an earlier run.
@@ -163,12 +221,21 @@ impl SyncDeletionState {
             Some(slash) => (&beneath[..slash], &beneath[slash + 1..]),
             None => (&b""[..], beneath),
         };
+        let at_sink = join_below(target.directory, above);
         let is_spared = target.at_source.iter().any(|directory| {
-            let place = join_below(directory, above);
-            place.is_none_or(|place| self.is_spared(&place, name, step != RemovalStep::Unlink))
+            let (Some(at_sink), Some(at_source)) = (&at_sink, join_below(directory, above)) else {
+                return true;
+            };
+            let is_deleted = target.is_directory_deleted || !above.is_empty();
+            let directory = RemovalDirectory { at_sink, at_source: &at_source, is_deleted };
+            self.is_spared(directory, name, step != RemovalStep::Unlink)
         });
         is_spared || step == RemovalStep::Enter && backup::is_marked(target.held, beneath)
     }
+}
+
+fn depth_of(path: &RelPath) -> usize {
+    if path.is_root() { 0 } else { path.components().count() }
 }
 
 /// Returns the directory `above` beneath another, or `None` if the path is not possible.
@@ -191,7 +258,7 @@ mod tests {
             ..SyncRules::default()
         };
         let scratch = Arc::new(ScratchNames::new(Some(1)).unwrap());
-        SyncDeletionState::new(&sync, &ScanSelection::default(), scratch).unwrap()
+        SyncDeletionState::new(&sync, &ScanSelection::default(), scratch, None).unwrap()
     }
 
     #[test]
@@ -213,7 +280,9 @@ mod tests {
             (b"f", false, false),
             (b".carrack-x.journals", true, true),
         ] {
-            assert_eq!(removal.is_spared(&RelPath::root(), name, is_directory), is_spared, "{name:?}");
+            let root = &RelPath::root();
+            let directory = RemovalDirectory { at_sink: root, at_source: root, is_deleted: false };
+            assert_eq!(removal.is_spared(directory, name, is_directory), is_spared, "{name:?}");
         }
     }
 

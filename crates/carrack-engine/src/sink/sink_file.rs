@@ -166,8 +166,12 @@ impl SinkFile {
     }
 
     /// Returns its intended striping.
-    pub(super) fn requested_layout(&self, choice: &StripeChoice) -> RequestedLayout {
-        stripe_for(choice, self.stripes.as_ref(), self.entry.size())
+    pub(super) fn requested_layout(
+        &self,
+        choice: &StripeChoice,
+        slow: impl FnOnce() -> Vec<TargetId>,
+    ) -> RequestedLayout {
+        stripe_for(choice, self.stripes.as_ref(), self.entry.size(), slow)
     }
 
     /// Returns the file under its temporary name, which the first caller creates with `create`.
@@ -219,14 +223,14 @@ impl SinkFile {
         assert!(self.uncommitted_file().is_some(), "what is recorded of a file was written to it");
         self.record.is_begun.store(true, Relaxed);
         if let Some(growing) = self.uncommitted_file() {
-            growing.set_kept(true);
+            growing.keep();
         }
     }
 
-    /// Lets the temporary file be removed.
+    /// Has the temporary file removed, whatever is recorded of it at this moment.
     pub(super) fn allow_removal(&self) {
         if let Some(growing) = self.uncommitted_file() {
-            growing.set_kept(false);
+            growing.discard();
         }
     }
 }

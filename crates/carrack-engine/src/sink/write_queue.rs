@@ -4,7 +4,7 @@
 //! The comm thread, I/O threads and those of a spill use it; the meta-scheduler's client reads its targets.
 //! It owns one monitor, and no lock of the sink is taken while that is held.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use carrack_layout::StorageTarget;
 use carrack_machine::{ConditionWaitAttempt, FifoConditionLock, FifoMonitorClosed};
 use carrack_model::{SchedulingOptions, TargetId, TargetReport};
-use carrack_plan::{IoQueueArrivalPattern, StorageRequestTiming, TargetQueues, TargetState, create_policy};
+use carrack_plan::{
+    IoQueueArrivalPattern, StorageRequestTiming, TargetQueues, TargetState, create_policy, slow_targets,
+};
 use carrack_transport::{IncomingObject, ReceiveEndpoint};
 use carrack_wire::message::{KnobsMessage, OfferedEntriesMessage, PruneMessage};
 
@@ -24,6 +26,10 @@ use crate::settings::{EndRateLimits, depth_of_queue};
 use crate::sharing::{GrantClientTargetQueues, LaneTargetGrants, SessionGrantClient};
 use crate::spill::LaneByteFlow;
 use crate::thread_gate::ThreadGate;
+
+/// The time after its last request for which a slow target gets no new files: as long as a burst of another
+/// job takes, or a few rounds of its files.
+const SLOW_FOR: Duration = Duration::from_secs(20);
 
 /// A task of an I/O thread.
 pub(super) enum SinkIoTask {
@@ -240,13 +246,15 @@ impl WriteQueue {
         self.inbox.with(|inbox| inbox.waiting_for(target))
     }
 
+    /// Returns the targets that are slow now, as far as requests of the last moments show.
+    pub(super) fn slow_targets(&self) -> Vec<TargetId> {
+        self.inbox.with(|inbox| inbox.slow_targets(inbox.began.elapsed()))
+    }
+
     /// Returns the queues of targets for reports.
     pub(super) fn reports(&self, storage: &SinkStorageFacts) -> Vec<TargetReport> {
-        self.inbox.with(|inbox| {
-            target_reports((&inbox.objects, inbox.began.elapsed()), |id| {
-                storage.file_systems().target(id).map(|target| target.label)
-            })
-        })
+        let file_systems = storage.file_systems();
+        self.inbox.with(|inbox| target_reports((&inbox.objects, inbox.began.elapsed()), file_systems))
     }
 
     /// Ends all waiting.
@@ -264,6 +272,8 @@ struct WriteQueueState {
     objects: TargetQueues<IncomingObject>,
     streams: VecDeque<Box<dyn ReceiveEndpoint>>,
     known: HashSet<TargetId>,
+    /// The end of the last timed request to each target.
+    last_service: HashMap<TargetId, Duration>,
     streams_first: bool,
     /// Threads that are busy with storage, and their maximum: the other threads drive connections, so that
     /// stalled storage blocks no connection. Only if objects wait for their targets.
@@ -309,6 +319,7 @@ impl WriteQueueState {
             objects,
             streams: VecDeque::new(),
             known: HashSet::new(),
+            last_service: HashMap::new(),
             streams_first: is_sorting,
             storing: 0,
             storing_max: if is_sorting { io_threads.max(1) } else { usize::MAX },
@@ -324,12 +335,23 @@ impl WriteQueueState {
             pass.add_target(target);
         }
         self.objects.set_depth(target.id, depth_of_queue(target, self.in_flight_max));
+        self.objects.set_server(target.id, target.server.as_ref().map(|server| server.id));
     }
 
     /// Objects that wait for a target.
     fn waiting_for(&self, target: TargetId) -> usize {
         let state = self.objects.states().iter().find(|state| state.target == target);
         state.map_or(0, |state| state.waiting)
+    }
+
+    /// Returns the targets that are slow. One without a request for a while is tried again.
+    fn slow_targets(&self, now: Duration) -> Vec<TargetId> {
+        let is_recent = |target: &TargetId| {
+            self.last_service.get(target).is_some_and(|last| now.saturating_sub(*last) <= SLOW_FOR)
+        };
+        let timed = self.objects.verdicts(now).map(|(state, verdict, _)| (state.target, verdict.recent));
+        let timed: Vec<_> = timed.filter(|(target, time)| !time.is_zero() && is_recent(target)).collect();
+        slow_targets(&timed)
     }
 
     /// Takes the next task.
@@ -391,7 +413,11 @@ impl WriteQueueState {
 
     /// Ends an object that was taken, with its service time if known.
     fn finish_object(&mut self, target: TargetId, service: Option<StorageRequestTiming>) {
-        self.objects.finish_service(target, service, self.began.elapsed());
+        let now = self.began.elapsed();
+        if service.is_some() {
+            self.last_service.insert(target, now);
+        }
+        self.objects.finish_service(target, service, now);
     }
 
     /// Takes back the charge of an object from this target's queue, which will be queued once more.
@@ -498,6 +524,30 @@ mod tests {
         queue.requeue_first(ONE, youngest);
         let order: Vec<u64> = (0..2).map(|_| take_object(&queue).1.header.object.0).collect();
         assert_eq!((order, queue.byte_flow().came), (vec![3, 1], 3 * BYTES), "what comes back came once");
+    }
+
+    #[test]
+    fn a_slow_target_is_one_for_a_while() {
+        let mut inbox = WriteQueueState::new(
+            SchedulingOptions::default(),
+            crate::settings::EndSettings::default().limits(),
+            4,
+            true,
+            None,
+        );
+        let pool = SlotPool::new(16 * BYTES, BYTES as usize).unwrap();
+        for (number, (target, ms)) in [(ONE, 1), (OTHER, 400), (TargetId(3), 1)].into_iter().enumerate() {
+            inbox.objects.set_depth(target, 8);
+            inbox.push_object(target, object(&pool, number as u64));
+            assert!(
+                matches!(inbox.take(), ConditionWaitAttempt::Done(SinkIoTask::Store(of, _)) if of == target)
+            );
+            let service = StorageRequestTiming { bytes: 1 << 20, time: Duration::from_millis(ms) };
+            inbox.finish_object(target, Some(service));
+        }
+        let now = inbox.began.elapsed();
+        assert_eq!(inbox.slow_targets(now), [OTHER]);
+        assert_eq!(inbox.slow_targets(now + SLOW_FOR), []);
     }
 
     #[test]

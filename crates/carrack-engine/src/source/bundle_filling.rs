@@ -20,6 +20,7 @@ use super::chunks::SourceChunkMembership;
 use super::lane::SourceLane;
 use super::large_file::UnopenedFile;
 use super::work::{BundleReadWork, ReadWork};
+use crate::storage_retries::source_error_may_pass;
 
 /// Time limit for reading one bundle, the first file excepted. Where opening a file takes milliseconds, a
 /// bundle of hundreds of files takes seconds. Nothing would arrive during that time, and one thread would end
@@ -36,7 +37,7 @@ pub(super) struct FilledSlot {
     pub(super) content_len: usize,
     /// Bytes of the table behind it.
     pub(super) table_len: usize,
-    /// Number of entries in it, if the time was up before the last one.
+    /// Number of entries in it, if the time or the room was up before the last one.
     pub(super) cut_at: Option<usize>,
 }
 
@@ -84,7 +85,8 @@ struct BundleFilling<'a> {
 }
 
 impl BundleFilling<'_> {
-    /// Stops before an entry when time is up.
+    /// Stops before an entry when time is up, or before a file that no longer fits: one that has grown, or
+    /// has holes.
     fn add_section(&mut self, section: &DirectorySection, table: &mut Vec<u8>) -> ControlFlow<()> {
         if !section.entries.is_empty() {
             self.check_time()?;
@@ -117,7 +119,7 @@ impl BundleFilling<'_> {
                 (EntryKind::Regular { .. }, Some(Ok(held))) => {
                     match asked.as_ref().and_then(|asked| self.absent_data(asked, directory, held, entry)) {
                         Some(failure) => self.lane.fail(failure),
-                        None => self.add_file(directory, held, entry, table),
+                        None => self.add_file(directory, held, entry, table)?,
                     }
                 }
                 (EntryKind::Regular { .. }, Some(Err(error))) => {
@@ -168,30 +170,37 @@ impl BundleFilling<'_> {
         held: &OwnedFd,
         entry: &Entry,
         table: &mut Vec<u8>,
-    ) {
+    ) -> ControlFlow<()> {
         match self.read(directory, held, entry) {
-            Ok(Some(file)) => {
+            Ok(Some(file)) if self.reserve_table_room(&file) => {
                 let content = &self.slot[self.used..self.used + file.size];
                 let digest = (self.lane.source.spec.checksum == ObjectChecksumAlgorithm::Blake3)
                     .then(|| blake3::hash(content));
                 let digest = digest.as_ref().map(blake3::Hash::as_bytes);
                 let size = file.size as u64;
-                let mut writer = EntryTableEncoder::new(table).with_extras(entry.extras.as_deref());
-                if self.reserve_table_room(&file) {
-                    writer = writer.with_holes(&file.holes);
-                }
-                writer.add_regular(&entry.name, size, &file.metadata, file.identity, digest);
+                EntryTableEncoder::new(table)
+                    .with_extras(entry.extras.as_deref())
+                    .with_holes(&file.holes)
+                    .add_regular(&entry.name, size, &file.metadata, file.identity, digest);
                 self.used += file.size;
             }
-            Ok(None) => self.postpone(directory, entry),
+            // The next bundle begins with it. If it has no room even there, it travels as a large file.
+            Ok(_) if self.taken > 1 => {
+                self.taken -= 1;
+                return ControlFlow::Break(());
+            }
+            Ok(_) => self.postpone(directory, entry),
             Err(error) => {
+                if source_error_may_pass(&error) {
+                    self.lane.source.tree.requests.count_failed(Some(self.target));
+                }
                 self.lane.fail_path(self.lane.source.tree.path(directory, entry), error.kind(), error)
             }
         }
+        ControlFlow::Continue(())
     }
 
-    /// Returns true if the table has room for the file's holes, which the plan left out. Without room the
-    /// holes are filled with zeros. A later file that no longer fits travels as a large file.
+    /// Returns true if the table has room for the file's holes, which the plan left out.
     fn reserve_table_room(&mut self, file: &SmallFile) -> bool {
         let more = holes_table_bytes(&file.holes);
         let fits = self.used + file.size + self.table_room + more <= self.slot.len();
@@ -218,7 +227,8 @@ impl BundleFilling<'_> {
         // Another file of this bundle that has grown may use this file's room.
         while expected.size < room.len() as u64 {
             attempts += 1;
-            match read_small(located.as_fd(), located.name(), located.follow, expected, room) {
+            let read = |_| read_small(located.as_fd(), located.name(), located.follow, expected, room);
+            match self.lane.request(self.target, read, source_error_may_pass) {
                 Ok(file)
                     if source.tree.requires_scanned_inode(directory) && file.identity != entry.identity =>
                 {

@@ -16,6 +16,7 @@ use carrack_wire::ranges_from_message;
 use rustix::event::PollFlags;
 
 use super::chunks::SessionChunks;
+use super::congestion_control::{BbrTrialDriver, set_named_control};
 use super::detail_reports;
 use super::lane::SourceLane;
 use super::large_file::{FileAbortReason, LargeFileNextStep, OpenSourceLargeFile};
@@ -31,6 +32,7 @@ use crate::progress_timeout::IdleSessionWatch;
 use crate::settings::EndSettings;
 use crate::spill::LaneSpill;
 use crate::stall::{CRAWL_BYTES_PER_S, FlowSnapshot, StallWatch};
+use crate::storage_requests::StorageDelayWatch;
 use crate::wire_layout::to_layout;
 
 /// Objects that wait on the link at a time if the link carries them: enough to keep a pipe full.
@@ -67,8 +69,13 @@ pub(super) struct SourceComm<'a> {
     counters_due: Instant,
     idle: IdleSessionWatch,
     stall: StallWatch,
+    delays: StorageDelayWatch,
     /// The tuner of the first lane, unless tuning is off.
     tuning: Option<SessionTuningDriver<'a>>,
+    /// The trial of BBR, with the first lane.
+    bbr_trial: Option<BbrTrialDriver<'a>>,
+    /// What the user is told first.
+    first_notice: Option<UserNotice>,
     finish_sent: bool,
     pruning: SyncDeletionProgress,
     /// Existence queries received so far.
@@ -107,7 +114,10 @@ impl<'a> SourceComm<'a> {
             counters_due: Instant::now() + COUNTERS_EVERY,
             idle: IdleSessionWatch::new(lanes[index].source.settings.idle),
             stall: stall_watch(lanes[index].source.settings),
+            delays: StorageDelayWatch::new(lanes[index].source.tree.requests.clone()),
             tuning: (index == 0).then(|| SessionTuningDriver::begin(lanes)).flatten(),
+            bbr_trial: (index == 0).then(|| BbrTrialDriver::begin(lanes)).flatten(),
+            first_notice: if index == 0 { set_named_control(lanes) } else { None },
             finish_sent: false,
             pruning: SyncDeletionProgress::of(&lanes[index], index == 0),
             stands_asked: 0,
@@ -179,8 +189,29 @@ impl<'a> SourceComm<'a> {
         self.before = self.both;
         self.report_details(link);
         self.report_targets(link);
+        self.report_storage_delays(link, now);
         self.send_notices(link);
         Ok(())
+    }
+
+    /// Reports storage targets that do not answer.
+    fn report_storage_delays(&mut self, link: &mut SessionControlLink, now: Instant) {
+        let source = self.lane.source;
+        let file_systems = &source.tree.file_systems;
+        for delay in self.delays.check(now, |id| file_systems.target_description(id)) {
+            let event = TransferEvent::Notice(UserNotice::StorageDelay(delay));
+            deliver(event, source.observer, |message| link.queue_control(message.to_body()));
+        }
+    }
+
+    /// Reports the entries that failed by errors of the storage.
+    fn report_storage_failures(&self, link: &mut SessionControlLink) {
+        let source = self.lane.source;
+        let file_systems = &source.tree.file_systems;
+        for notice in source.tree.requests.retries().summary(|id| file_systems.target_description(id)) {
+            let event = TransferEvent::Notice(notice);
+            deliver(event, source.observer, |message| link.queue_control(message.to_body()));
+        }
     }
 
     /// Returns a number that changes with every object sent and every item ended, in any lane.
@@ -441,6 +472,13 @@ impl<'a> SourceComm<'a> {
             None => Ok(()),
         }
     }
+
+    /// Tells the user, here or at the other end.
+    fn tell(&self, link: &mut SessionControlLink, notice: UserNotice) {
+        deliver(TransferEvent::Notice(notice), self.lane.source.observer, |message| {
+            link.queue_control(message.to_body());
+        });
+    }
 }
 
 impl CommHandler for SourceComm<'_> {
@@ -465,6 +503,7 @@ impl CommHandler for SourceComm<'_> {
             if self.leads {
                 self.report_details(link);
                 self.report_targets(link);
+                self.report_storage_failures(link);
                 self.report_lane_division();
                 self.report_spills();
                 self.send_notices(link);
@@ -483,17 +522,28 @@ impl CommHandler for SourceComm<'_> {
         if std::mem::take(&mut self.says_farewell) {
             link.queue_control(ControlMessage::Leave(TransferCompleteMessage {}).to_body());
         }
+        if let Some(notice) = self.first_notice.take() {
+            self.tell(link, notice);
+        }
+        let trial = self.bbr_trial.as_mut().filter(|_| !self.finish_sent);
+        let (notice, trial_due) =
+            trial.map_or((None, None), |trial| (trial.sample_and_choose(now), Some(trial.due())));
+        if let Some(notice) = notice {
+            self.tell(link, notice);
+        }
+        let due = trial_due.map_or(self.counters_due, |due| due.min(self.counters_due));
         let Some(tuning) = self.tuning.as_mut().filter(|_| !self.finish_sent) else {
-            return Ok(self.counters_due);
+            return Ok(due);
         };
         if let Some(knobs) = tuning.sample_and_tune(&self.both.sink, now) {
             link.queue_control(ControlMessage::Knobs(knobs).to_body());
         }
         if let Some(text) = tuning.take_decision() {
-            let event = TransferEvent::Notice(UserNotice::Decision(text));
-            deliver(event, self.lane.source.observer, |message| link.queue_control(message.to_body()));
+            let due = due.min(tuning.due());
+            self.tell(link, UserNotice::Decision(text));
+            return Ok(due);
         }
-        Ok(self.counters_due.min(tuning.due()))
+        Ok(due.min(tuning.due()))
     }
 
     fn handle_control_message(&mut self, message: ControlMessage) -> Result<(), SessionError> {

@@ -16,6 +16,7 @@ use super::in_flight::SettledObject;
 use super::lane::SourceLane;
 use super::large_file::{FileAbortReason, LargeFileNextStep, OpenSourceLargeFile, UnopenedFile};
 use super::work::{BundleReadWork, ObjectFlowControlKey, ObjectWork, ReadWork, SentObject};
+use crate::storage_retries::may_pass;
 
 /// An object to read again.
 pub(super) struct RereadObject {
@@ -54,7 +55,7 @@ impl SourceLane<'_> {
 
     /// Lets the sink commit a file that has arrived completely, unless it has changed since it was opened.
     fn commit(&self, file: &Arc<OpenSourceLargeFile>) {
-        match file.source.is_unchanged() {
+        match self.request(file.target, |_| file.source.is_unchanged(), may_pass) {
             Ok(true) => {
                 file.mark_committed();
                 let file_ref = FileReference { id: file.id.0 };

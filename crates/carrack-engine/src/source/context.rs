@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use carrack_model::{AgreedTransferSpec, Entry, KeptMetadata};
+use carrack_plan::Layout;
 
 use super::absence_proof::DeletionProof;
 use super::chunks::SessionChunks;
@@ -39,6 +40,15 @@ pub(super) struct SourceContext<'a> {
 }
 
 impl SourceContext<'_> {
+    /// Returns the size of the objects of a file: a power of two, at most a slot.
+    pub(super) fn object_bytes(&self, layout: &dyn Layout) -> u64 {
+        let slot_bytes = self.spec.slot_bytes;
+        let wish = self.sizing.object_bytes.or_else(|| self.tree.target_object_bytes(layout));
+        let bytes = wish.map_or(slot_bytes, |wish| wish.min(slot_bytes));
+        assert!(bytes > 0, "an object has bytes");
+        u64::from(bytes)
+    }
+
     /// Returns the bytes of an entry to copy.
     pub(super) fn wanted_bytes(&self, entry: &Entry) -> u64 {
         match self.spec.part {

@@ -22,6 +22,7 @@ use super::lane::SourceLane;
 use super::large_file::{OpenSourceLargeFile, UnopenedFile};
 use super::work::{BundleReadWork, ReadWork};
 use crate::counters::ThreadActivity;
+use crate::storage_retries::source_error_may_pass;
 use crate::wire_layout::stripes_to_message;
 
 /// The number of objects of a file that a thread reads in a row while others wait: 4 MiB on memory, 16 MiB on
@@ -54,10 +55,11 @@ impl SourceLargeFileOpener<'_> {
             self.discard(&opening);
             return None;
         }
-        match lane
-            .counters
-            .time(ThreadActivity::Storage, || self.open_source(&opening.directory, &opening.entry))
-        {
+        let opened = lane.counters.time(ThreadActivity::Storage, || {
+            let open = |_| self.open_source(&opening.directory, &opening.entry);
+            lane.request(self.target, open, source_error_may_pass)
+        });
+        match opened {
             // Other sessions have parts of the scanned version.
             Ok(file) if opening.part.is_some() && !self.is_as_found(&file, &opening.entry) => {
                 self.fail_opening(&opening, FailureKind::Changed, "it changed since it was found");
@@ -71,7 +73,12 @@ impl SourceLargeFileOpener<'_> {
                 opening.held.take_if(|_| !self.is_as_found(&file, &opening.entry));
                 return self.begin(file, opening);
             }
-            Err(error) => self.fail_opening(&opening, error.kind(), error),
+            Err(error) => {
+                if source_error_may_pass(&error) {
+                    lane.source.tree.requests.count_failed(Some(self.target));
+                }
+                self.fail_opening(&opening, error.kind(), error);
+            }
         }
         None
     }
@@ -104,7 +111,7 @@ impl SourceLargeFileOpener<'_> {
         lane.end_large_file();
     }
 
-    fn open_source(
+    pub(super) fn open_source(
         &self,
         directory: &CopiedDirectoryPaths,
         entry: &Entry,
@@ -155,7 +162,7 @@ impl SourceLargeFileOpener<'_> {
         writer.add_regular(&entry.name, size, &entry.metadata, entry.identity, None);
         let found = self.layout_of(&file, size);
         let keeps_stripes = source.spec.stripe == StripeChoice::Preserve;
-        let stripes = found.geometry.as_ref().filter(|_| keeps_stripes).and_then(stripes_to_message);
+        let stripes = found.geometry.as_ref().filter(|_| keeps_stripes).map(stripes_to_message);
         let own = own_range(source, opening.part, size);
         let holes = if source.spec.report_digests {
             // The file digest covers all bytes, holes included.
@@ -163,7 +170,7 @@ impl SourceLargeFileOpener<'_> {
         } else {
             file.holes_within(own.unwrap_or(ByteRange::new(0, size)))
         };
-        let object_bytes = source.tree.object_bytes(&*found.layout, source.spec.slot_bytes);
+        let object_bytes = source.object_bytes(&*found.layout);
         OpenedFile { file, opening, size, table, layout: found.layout, object_bytes, stripes, holes }
     }
 
@@ -248,7 +255,7 @@ impl SourceLargeFileOpener<'_> {
     pub(super) fn refill(&self, file: &Arc<OpenSourceLargeFile>, ranges: RangeSet) {
         let size = file.found.entry.size();
         let layout = self.layout_of(&file.source, size).layout;
-        let object_bytes = self.lane.source.tree.object_bytes(&*layout, self.lane.source.spec.slot_bytes);
+        let object_bytes = self.lane.source.object_bytes(&*layout);
         self.queue_cursors(
             file,
             FileCursor::new(file.id, size, layout, object_bytes).with_wanted_ranges(ranges),

@@ -5,9 +5,11 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use carrack_layout::TargetAttachmentKind;
 use carrack_machine::{LaneCrew, SlotPool};
 use carrack_model::{
-    EntryFailure, FailureKind, ObjectChecksumAlgorithm, ObjectId, TransferEvent, text_without_errno,
+    EntryFailure, FailureKind, ObjectChecksumAlgorithm, ObjectId, TargetId, TransferEvent, UserNotice,
+    text_without_errno,
 };
 use carrack_transport::TransportSendEndpoint;
 use carrack_wire::message::ControlMessage;
@@ -27,6 +29,7 @@ use crate::event_delivery::deliver;
 use crate::first_error::{FirstSessionError, SessionErrorListener};
 use crate::mailbox::CommMailbox;
 use crate::spill::LaneSpill;
+use crate::storage_retries::RetryingLane;
 
 /// The number of objects read ahead from memory. Reading faster than the sink takes gains nothing there and
 /// costs cache: a pool of 256 MiB filled from tmpfs made the transfer a fifth slower. From disks the limit is
@@ -84,6 +87,16 @@ impl<'a> SourceLane<'a> {
             counters: EndCounters::default(),
             fault: FirstSessionError::default(),
         })
+    }
+
+    /// Runs a request to a target's storage, which is repeated after an error that may pass.
+    pub(super) fn request<T, E: std::fmt::Display>(
+        &self,
+        target: TargetId,
+        request: impl FnMut(u32) -> Result<T, E>,
+        may_pass: impl Fn(&E) -> bool,
+    ) -> Result<T, E> {
+        self.source.tree.requests.run_with_retries(Some(target), self, request, may_pass)
     }
 
     /// Returns true if the session has ended, and waiting for the peer is pointless.
@@ -199,6 +212,21 @@ impl SourceLaneBacklog for [SourceLane<'_>] {
 
     fn object_bytes(&self) -> u64 {
         self.first().map_or(0, |lane| u64::from(lane.source.spec.slot_bytes))
+    }
+}
+
+impl RetryingLane for SourceLane<'_> {
+    fn is_stopped(&self) -> bool {
+        self.fault.has_ended()
+    }
+
+    fn target(&self, id: TargetId) -> Option<(TargetAttachmentKind, String)> {
+        let file_systems = &self.source.tree.file_systems;
+        Some((file_systems.target(id)?.medium, file_systems.target_description(id)?))
+    }
+
+    fn notify(&self, notice: UserNotice) {
+        self.report(TransferEvent::Notice(notice));
     }
 }
 

@@ -37,6 +37,7 @@ mod bundle_filling;
 mod chunks;
 mod comm;
 mod commit_or_retry;
+mod congestion_control;
 mod context;
 mod detail_reports;
 mod file_opening;
@@ -62,12 +63,13 @@ mod spill;
 mod target_bundlers;
 mod work;
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::{self, Scope};
 
 use carrack_layout::FileSystems;
 use carrack_machine::{NodeSet, ThreadDuty};
-use carrack_model::{EntryFailure, KeptMetadata};
+use carrack_model::{EntryFailure, KeptMetadata, TargetId};
 use carrack_storage::{FileIdentity, ScanListingProof, ScanRoot};
 use carrack_transport::fabric::FabricProgressEngine;
 use carrack_transport::{SessionControlLink, TransportSendEndpoint};
@@ -79,7 +81,9 @@ use crate::counters::TransferCounters;
 use crate::error::SessionError;
 use crate::lanes::{EstablishedLaneResources, LaneComm, run_comms, send_start_failure};
 use crate::placement::PlacedLanes;
+use crate::role::SessionRole;
 use crate::spill::{LaneSpill, spills};
+use crate::storage_requests::EndStorageRequests;
 use absence_proof::DeletionProof;
 use chunks::SessionChunks;
 use comm::SourceComm;
@@ -134,9 +138,12 @@ pub(crate) fn run(
     let (spec, settings) = (context.spec.clone(), &context.settings);
     let is_sync = spec.sync.is_some();
     let asks_sink = is_sync || setup.sink_resumes && !spec.dry_run;
+    let own = own_target(&setup.file_systems, &setup.roots);
+    let label = setup.file_systems.target_description(own);
+    let requests = EndStorageRequests::new(abort.storage_requests(), SessionRole::Source, (own, label));
     let source = SourceContext {
         deletion: DeletionProof::new(&spec, setup.record),
-        tree: SourceTree { roots: setup.roots, file_systems: setup.file_systems },
+        tree: SourceTree { roots: setup.roots, file_systems: setup.file_systems, requests },
         camp,
         sizing: SourceSizing::new(&spec, settings, &setup.storage, &setup.sink, starts.len()),
         offers: asks_sink.then(|| SourceOfferTable::new(is_sync)),
@@ -170,6 +177,12 @@ pub(crate) fn run(
         chunks.set_waker(lanes[0].mail.waker());
     }
     run_lanes(&lanes, rests, setup.destination, abort)
+}
+
+/// Returns the target of the first root. Number 0 stands for none.
+fn own_target(file_systems: &FileSystems, roots: &[ScanRoot]) -> TargetId {
+    let first = roots.first().and_then(|root| file_systems.file_system_of(root.root.as_ref().as_fd()).ok());
+    first.map_or(TargetId(0), |file_system| file_system.own_target().id)
 }
 
 /// Opens each lane's logs on flash.

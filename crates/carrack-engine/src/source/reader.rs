@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 use std::time::Instant;
+use std::{fmt, io};
 
 use carrack_machine::{Slot, ThreadDuty};
 use carrack_model::{FailureKind, FileId, TargetId, text_without_errno};
 use carrack_plan::{FileCursor, ObjectExtent, StorageRequestTiming};
-use carrack_storage::SourceError;
+use carrack_storage::{SourceError, SourceFile};
 use carrack_transport::{ObjectPayload, OutgoingObject, SendfileSourceFile};
 use carrack_wire::{FrameHeader, FrameKind};
 
@@ -23,6 +24,7 @@ use crate::counters::ThreadActivity;
 use crate::error::SessionError;
 use crate::object_checksum::{bundle_check, object_check};
 use crate::spill::LaneSpill;
+use crate::storage_retries::may_pass;
 
 /// The alignment of direct I/O; slots have it.
 const DIRECT_ALIGN: usize = 4096;
@@ -189,7 +191,7 @@ impl SourceReader<'_> {
                 Ok(read) => read,
                 Err(problem) => {
                     self.lane.read_queue.release_in_flight(piece.place);
-                    self.fail_object(&file, problem);
+                    self.fail_object(&file, extent.target, problem);
                     return Ok(());
                 }
             };
@@ -218,7 +220,10 @@ impl SourceReader<'_> {
         match file.source.is_unchanged() {
             Ok(true) => Ok(()),
             Ok(false) => Err(ReadProblem::Changed),
-            Err(error) => Err(ReadProblem::Failed(SourceError::ReadError(error).to_string())),
+            Err(error) => {
+                let may_pass = may_pass(&error);
+                Err(ReadProblem::Failed { detail: SourceError::ReadError(error).to_string(), may_pass })
+            }
         }
     }
 
@@ -231,14 +236,17 @@ impl SourceReader<'_> {
             && !file.source.is_direct()
     }
 
-    fn fail_object(&self, file: &Arc<OpenSourceLargeFile>, problem: ReadProblem) {
+    fn fail_object(&self, file: &Arc<OpenSourceLargeFile>, target: TargetId, problem: ReadProblem) {
         match problem {
             ReadProblem::Changed => {
                 let (_, step) = file.end_lost_object(FileAbortReason::Changed);
                 self.lane.take_next_step(file, step);
             }
-            ReadProblem::Failed(detail) => {
+            ReadProblem::Failed { detail, may_pass } => {
                 let (is_first, step) = file.end_lost_object(FileAbortReason::Reported);
+                if is_first && may_pass {
+                    self.lane.source.tree.requests.count_failed(Some(target));
+                }
                 self.lane.fail_object(file, is_first, FailureKind::ReadError, detail, step);
             }
         }
@@ -255,10 +263,7 @@ impl SourceReader<'_> {
         let len = extent.range.len as usize;
         assert!(len > 0 && len <= slot.bytes().len(), "an object has bytes, and fits into a slot");
         let wanted = if file.source.is_direct() { len.next_multiple_of(DIRECT_ALIGN) } else { len };
-        let began = Instant::now();
-        let got = file.source.read_at(&mut slot.bytes_mut()[..wanted], extent.range.offset);
-        self.end_service(Some(StorageRequestTiming { time: began.elapsed(), bytes: extent.range.len }));
-        if got.map_err(|error| ReadProblem::Failed(text_without_errno(&error)))? < len {
+        if self.read_extent(file, extent, &mut slot.bytes_mut()[..wanted])? < len {
             return Err(ReadProblem::Changed);
         }
         let checksum = self.lane.source.spec.checksum;
@@ -271,7 +276,45 @@ impl SourceReader<'_> {
         let digested_size = self.lane.source.spec.part.is_none().then(|| file.found.entry.size());
         object_check(checksum, extent.range, &slot.bytes()[..len], digested_size)
             .map(|check| (0, check.value))
-            .map_err(|error| ReadProblem::Failed(text_without_errno(&error)))
+            .map_err(|error| ReadProblem::Failed { detail: text_without_errno(&error), may_pass: false })
+    }
+
+    /// Reads an extent, from the file as it was opened, and after an error that may pass from the file opened
+    /// anew: a client that its server evicted has lost the old handle. Returns the bytes read.
+    fn read_extent(
+        &mut self,
+        file: &OpenSourceLargeFile,
+        extent: ObjectExtent,
+        buffer: &mut [u8],
+    ) -> Result<usize, ReadProblem> {
+        let (lane, offset, mut tries) = (self.lane, extent.range.offset, 0);
+        let began = Instant::now();
+        let read = lane.request(
+            extent.target,
+            |failed| {
+                tries += 1;
+                match failed {
+                    0 => file.source.read_at(buffer, offset).map_err(ReadProblem::of),
+                    _ => self.reopen(file)?.read_at(buffer, offset).map_err(ReadProblem::of),
+                }
+            },
+            |problem| matches!(problem, ReadProblem::Failed { may_pass: true, .. }),
+        );
+        // Waits between tries are no service times.
+        let timing = StorageRequestTiming { time: began.elapsed(), bytes: extent.range.len };
+        self.end_service((tries == 1).then_some(timing));
+        read
+    }
+
+    /// Opens a file again, which must be the same version.
+    fn reopen(&self, file: &OpenSourceLargeFile) -> Result<SourceFile, ReadProblem> {
+        let opener = SourceLargeFileOpener { lane: self.lane, target: file.target };
+        match opener.open_source(&file.found.directory, &file.found.entry) {
+            Ok(opened) if opened.stamp() == file.source.stamp() => Ok(opened),
+            Ok(_) => Err(ReadProblem::Changed),
+            Err(SourceError::ReadError(error)) => Err(ReadProblem::of(error)),
+            Err(error) => Err(ReadProblem::Failed { detail: error.to_string(), may_pass: false }),
+        }
     }
 }
 
@@ -279,6 +322,26 @@ impl SourceReader<'_> {
 enum ReadProblem {
     /// The file ends before the object, or has been replaced.
     Changed,
-    /// The reason as a text.
-    Failed(String),
+    /// A read failed.
+    Failed {
+        /// The reason as a text.
+        detail: String,
+        /// True for an error of the storage that may pass.
+        may_pass: bool,
+    },
+}
+
+impl ReadProblem {
+    fn of(error: io::Error) -> ReadProblem {
+        ReadProblem::Failed { may_pass: may_pass(&error), detail: text_without_errno(&error) }
+    }
+}
+
+impl fmt::Display for ReadProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReadProblem::Changed => f.write_str("it changed"),
+            ReadProblem::Failed { detail, .. } => f.write_str(detail),
+        }
+    }
 }

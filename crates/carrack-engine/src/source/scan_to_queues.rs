@@ -14,8 +14,9 @@ use carrack_layout::MountedFileSystem;
 use carrack_machine::ThreadDuty;
 use carrack_model::limits::BUNDLE_ENTRIES_MAX;
 use carrack_model::{
-    CopiedDirectoryPaths, DirectorySection, Entry, EntryFailure, EntryKind, FailureKind, MetadataFidelity,
-    PartialCopyRange, RangeSet, TargetId, TransferEvent, UserNotice, text_without_errno,
+    CopiedDirectoryPaths, DirectorySection, Entry, EntryFailure, EntryKind, ExtraMetadata, FailureKind,
+    MetadataFidelity, PartialCopyRange, RangeSet, StripeChoice, TargetId, TransferEvent, UserNotice,
+    text_without_errno,
 };
 use carrack_plan::{Bundle, BundleLimits, BundleOrLargeFile};
 use carrack_storage::{ExtraMetadataReader, FileIdentity, ScanFilter, ScanRoot, ScannedItem, SourceScan};
@@ -34,6 +35,7 @@ use super::work::{BundleReadWork, ReadWork};
 use crate::chunks::{ChunkOfEntries, ChunkWorkKind};
 use crate::error::SessionError;
 use crate::event_delivery::unsupported_metadata_notice;
+use crate::wire_layout::stripes_to_message;
 
 /// Scans all sources, or takes chunks to the last one. Returns when all work is queued.
 pub(super) fn run(lanes: &[SourceLane<'_>], destination: Option<FileIdentity>) {
@@ -199,6 +201,7 @@ impl<'a> ScanQueueFiller<'a> {
         let mut held = None;
         let mut elsewhere: Vec<(TargetId, Vec<Entry>)> = Vec::new();
         let directory = Arc::clone(&section.directory);
+        let striping = section.extras.as_deref().and_then(ExtraMetadata::striping_only);
         let entries = std::mem::take(&mut section.entries);
         for entry in entries {
             let asks =
@@ -226,7 +229,7 @@ impl<'a> ScanQueueFiller<'a> {
         }
         parts.extend(elsewhere.into_iter().map(|(target, entries)| {
             let directory = Arc::clone(&directory);
-            (target, DirectorySection { directory, metadata: None, extras: None, entries })
+            (target, DirectorySection { directory, metadata: None, extras: striping.clone(), entries })
         }));
         parts
     }
@@ -281,10 +284,22 @@ impl<'a> ScanQueueFiller<'a> {
             self.narrow(&mut section, part);
         }
         self.count(&section);
+        self.add_striping(&mut section);
         let origin = OfferedSectionOrigin::from_scan(device);
         match &self.source.offers {
             Some(offers) => self.offer(offers, section, &origin),
             None => self.queue_wanted(section, &origin),
+        }
+    }
+
+    /// Adds the striping of a directory's new files to its metadata, if the sink preserves that.
+    fn add_striping(&self, section: &mut DirectorySection) {
+        if self.source.spec.stripe != StripeChoice::Preserve || section.metadata.is_none() {
+            return;
+        }
+        if let Some(geometry) = self.source.tree.default_striping(&section.directory) {
+            let striping = stripes_to_message(&geometry).to_bytes();
+            section.extras.get_or_insert_default().striping = Some(striping.into());
         }
     }
 
@@ -345,8 +360,9 @@ impl<'a> ScanQueueFiller<'a> {
         };
         let asked = (is_offered && self.source.offers.is_some()).then(|| chunks.add_offered_bytes(bytes));
         let mut sections = Vec::new();
-        for section in found {
+        for mut section in found {
             self.count_chunk(&section, part);
+            self.add_striping(&mut section);
             match chunks.device_of(&section.directory, || self.source.tree.device_of(&section.directory)) {
                 Some(device) => {
                     sections.push((

@@ -189,6 +189,11 @@ impl SendQueue {
         })
     }
 
+    /// The data connections, by their numbers.
+    pub(super) fn connections(&self) -> std::slice::Iter<'_, TcpStateReader> {
+        self.gauges.iter()
+    }
+
     /// The state of the connections' paths.
     pub(super) fn paths(&self) -> impl Iterator<Item = TcpPathState> {
         self.gauges.iter().filter_map(TcpStateReader::path)

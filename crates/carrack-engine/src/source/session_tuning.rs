@@ -8,7 +8,6 @@ use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_machine::CpuUse;
-use carrack_model::SchedulingPolicyChoice;
 use carrack_plan::tuner::{
     KnobRange, MeanSizeClass, PerKnob, QueueFill, SessionSample, SessionTuner, TunerSetup,
 };
@@ -217,7 +216,7 @@ fn ranges(lanes: &[SourceLane<'_>], sink: &CountersMessage) -> PerKnob<KnobRange
         is_near: source.sizing.streams.is_near(opened as usize),
     };
     // More would mean more requests at targets that others use.
-    let is_nice = source.settings.scheduling.policy == SchedulingPolicyChoice::Adaptive { nice: true };
+    let is_nice = source.settings.is_nice();
     PerKnob {
         readers: match source.settings.io_threads {
             0 if is_nice => stock.readers().at_most(stock.readers_at_start),

@@ -1,6 +1,7 @@
 //! The numbers of lanes, data connections and threads of a source, and their limits.
 
 use carrack_model::AgreedTransferSpec;
+use carrack_model::limits::SLOT_BYTES_MIN;
 use carrack_transport::StreamCount;
 
 use super::source_roots::SourceStorageFacts;
@@ -26,6 +27,9 @@ pub(super) struct SourceSizing {
     pub(super) open_files: usize,
     /// True if objects are counted by their places at the sink.
     pub(super) counts_flow: bool,
+    /// The size of the objects of all large files, by the user's choice or the sink's storage; `None` for
+    /// that of the file's target.
+    pub(super) object_bytes: Option<u32>,
 }
 
 /// The capacity of a sink, from which a source derives its numbers.
@@ -36,6 +40,8 @@ pub(crate) struct SinkObjectCapacity {
     pub(crate) open_files: usize,
     /// True if it has several targets and sends the layouts of files.
     pub(crate) has_targets: bool,
+    /// The size of objects that suits its storage; 0 for any.
+    pub(crate) object_bytes: u32,
 }
 
 /// Threads and data connections of one lane.
@@ -46,6 +52,15 @@ pub(super) struct LaneThreadStreamCounts {
     pub(super) thread_count: usize,
     /// Data connections used at first.
     pub(super) streams_at_start: usize,
+}
+
+/// Returns the size of the objects of large files on any target; `sink_wish` is 0 for none.
+fn object_bytes(spec: &AgreedTransferSpec, sink_wish: u32) -> Option<u32> {
+    if spec.has_chosen_object_size {
+        return Some(spec.slot_bytes);
+    }
+    // Objects are a power of two for their digests.
+    sink_wish.checked_ilog2().map(|bits| (1 << bits).max(SLOT_BYTES_MIN as u32))
 }
 
 impl SourceSizing {
@@ -68,6 +83,7 @@ impl SourceSizing {
             credits: sink.credits / lane_count as u32,
             open_files: open_files_max().min(sink.open_files),
             counts_flow: sink.has_targets,
+            object_bytes: object_bytes(spec, sink.object_bytes),
         }
     }
 

@@ -9,17 +9,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use carrack_layout::{FileLayout, FileSystems, MountedFileSystem, TargetAttachmentKind};
+use carrack_layout::{FileLayout, FileSystems, MountedFileSystem, StripeGeometry, TargetAttachmentKind};
 use carrack_model::{CopiedDirectoryPaths, DirectorySection, Entry, EntryFailure, EntryKind, FailureKind};
 use carrack_plan::Layout;
 use carrack_storage::{DirectoryRelativeName, PathBase, ScanRoot, ScanRootScope, SourceError, digest_of};
 
 use crate::settings::depth_of;
+use crate::storage_requests::EndStorageRequests;
 
 /// The roots with their file systems.
 pub(super) struct SourceTree {
     pub(super) roots: Vec<ScanRoot>,
     pub(super) file_systems: FileSystems,
+    /// The requests to this storage that have not returned.
+    pub(super) requests: EndStorageRequests,
 }
 
 impl SourceTree {
@@ -73,6 +76,13 @@ impl SourceTree {
         // A directory that can't be opened (any more) fails where its files are read.
         let held = self.open_directory(directory).ok()?;
         self.file_systems.file_system_of(held.as_fd()).ok()
+    }
+
+    /// Returns the striping that a directory gives to new files, if it has one of its own.
+    pub(super) fn default_striping(&self, directory: &CopiedDirectoryPaths) -> Option<StripeGeometry> {
+        let held = self.open_directory(directory).ok()?;
+        let file_system = self.file_systems.file_system_of(held.as_fd()).ok()?;
+        file_system.own_default_geometry_of(held.as_fd())
     }
 
     /// Returns the device of a directory, or `None` if it can't be opened (any more).
@@ -150,13 +160,11 @@ impl SourceTree {
         directories.collect()
     }
 
-    /// Returns the size of the objects of a file: the preference of its target, at most a slot. Both are
-    /// powers of two.
-    pub(super) fn object_bytes(&self, layout: &dyn Layout, slot_bytes: u32) -> u64 {
+    /// Returns the size of the objects of a file on its target: a power of two; `None` if the target is not
+    /// known.
+    pub(super) fn target_object_bytes(&self, layout: &dyn Layout) -> Option<u32> {
         let first = layout.targets().first().and_then(|id| self.file_systems.target(*id));
-        let bytes = first.map_or(slot_bytes, |target| target.object_bytes.min(slot_bytes));
-        assert!(bytes > 0, "an object has bytes");
-        u64::from(bytes)
+        first.map(|target| target.object_bytes)
     }
 }
 
@@ -166,12 +174,14 @@ pub(crate) struct SourceStorageFacts {
     pub(crate) depth: u32,
     /// True if all roots are in memory, where reads have no latency to hide.
     pub(crate) is_memory: bool,
+    /// The largest requests that suit any of them; 0 for those of other storage.
+    pub(crate) request_bytes: u32,
 }
 
 impl SourceStorageFacts {
     /// Returns the storage of the roots of the scan.
     pub(crate) fn of(file_systems: &FileSystems, roots: &[ScanRoot]) -> io::Result<SourceStorageFacts> {
-        let mut storage = SourceStorageFacts { depth: 1, is_memory: true };
+        let mut storage = SourceStorageFacts { depth: 1, is_memory: true, request_bytes: 0 };
         for root in roots {
             storage.add(file_systems, root.root.as_ref().as_fd())?;
         }
@@ -185,7 +195,7 @@ impl SourceStorageFacts {
         file_systems: &FileSystems,
         paths: &[PathBuf],
     ) -> SourceStorageFacts {
-        let mut storage = SourceStorageFacts { depth: 1, is_memory: true };
+        let mut storage = SourceStorageFacts { depth: 1, is_memory: true, request_bytes: 0 };
         for path in paths {
             if let Ok(file) = base.open_to_ask(path) {
                 let _ = storage.add(file_systems, file.as_fd());
@@ -198,6 +208,7 @@ impl SourceStorageFacts {
         let file_system = file_systems.file_system_of(fd)?;
         let mounts = file_systems.mounts_beneath(fd);
         self.depth = self.depth.max(depth_of(&file_system, mounts));
+        self.request_bytes = self.request_bytes.max(file_system.request_bytes().unwrap_or(0));
         self.is_memory &= file_system.own_target().medium == TargetAttachmentKind::Memory && mounts == 0;
         Ok(())
     }

@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use carrack_model::{ByteRange, FailureSide, PartialCopyRange, PathProblem, RelPath, escape};
 use carrack_storage::BrowsedKind;
@@ -47,6 +48,8 @@ pub struct TreeVerification<'a> {
     checks: MetadataChecks,
     told: &'a mut dyn FnMut(VerifyFinding),
     verified: VerifyTotals,
+    /// The same counts for other threads, updated after each answer.
+    shared: Option<Arc<Mutex<VerifyTotals>>>,
     source_count: u64,
 }
 
@@ -58,12 +61,24 @@ impl<'a> TreeVerification<'a> {
         told: &'a mut dyn FnMut(VerifyFinding),
     ) -> TreeVerification<'a> {
         let checks = MetadataChecks::default();
-        TreeVerification { sink, kept, checks, told, verified: VerifyTotals::default(), source_count: 0 }
+        let verified = VerifyTotals::default();
+        TreeVerification { sink, kept, checks, told, verified, shared: None, source_count: 0 }
+    }
+
+    /// Keeps the counts up to date in `totals` too, for another thread.
+    pub fn sharing_totals(self, totals: Arc<Mutex<VerifyTotals>>) -> TreeVerification<'a> {
+        TreeVerification { shared: Some(totals), ..self }
     }
 
     /// Compares these metadata of trees too.
     pub fn checking(self, checks: MetadataChecks) -> TreeVerification<'a> {
         TreeVerification { checks, ..self }
+    }
+
+    fn publish_totals(&self) {
+        if let Some(shared) = &self.shared {
+            *shared.lock().unwrap_or_else(PoisonError::into_inner) = self.verified;
+        }
     }
 
     /// Returns the counts so far.
@@ -242,7 +257,10 @@ impl VerifyWalk<'_, '_> {
         loop {
             self.send_questions()?;
             match self.asked.pop_front() {
-                Some(step) => self.handle_answer(step)?,
+                Some(step) => {
+                    self.handle_answer(step)?;
+                    self.all.publish_totals();
+                }
                 None => return Ok(()),
             }
         }

@@ -1,6 +1,7 @@
 //! Whole transfers between two ends in this process: the copies equal the sources.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use carrack_model::{
     AgreedTransferSpec, DialingEnd, ObjectChecksumAlgorithm, ProtectionLevel, SealCipher, TransferEvent,
@@ -26,6 +27,34 @@ fn a_rich_tree_arrives_as_it_is() {
             assert_eq!(outcome.summary.files_done, 318);
             assert_eq!(outcome.summary.symlinks_done, 3);
             assert_eq!(outcome.summary.directories_done, 13);
+        }
+    }
+}
+
+/// Where the holes of the last files no longer fit into a bundle's table, the next bundle takes these files.
+#[test]
+fn small_files_keep_their_holes_in_full_bundles() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let source = dir.path().join("src");
+    fs::create_dir(&source).unwrap();
+    for number in 0..3_000_u64 {
+        let file = File::create(source.join(format!("f{number}"))).unwrap();
+        file.set_len(8_192 + number * 7 % 1_000).unwrap();
+        file.write_all_at(b"data", 0).unwrap();
+    }
+    if fs::metadata(source.join("f0")).unwrap().blocks() * 512 >= 8_192 {
+        println!("skipped: no holes on the file system of {}", source.display());
+        return;
+    }
+    for way in WAYS {
+        let destination = dir.path().join(format!("{way:?}"));
+        let mut transfer = transfer(&[&source.join("")], &destination);
+        transfer.spec.slot_bytes = 128 << 10;
+        copy_well(way, &transfer);
+        assert_same(&source, &destination);
+        for number in 0..3_000 {
+            let found = fs::metadata(destination.join(format!("f{number}"))).unwrap();
+            assert!(found.blocks() * 512 < found.len(), "f{number}: {} blocks", found.blocks());
         }
     }
 }

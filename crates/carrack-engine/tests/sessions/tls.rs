@@ -90,11 +90,7 @@ fn sockets() -> (TcpStream, TcpStream) {
 
 fn call(socket: TcpStream, config: Arc<ClientConfig>) -> Result<PeerChannel, TlsHandshakeError> {
     let channel = TlsChannel::client(socket, config, HOST.try_into().unwrap(), deadline())?;
-    Ok(PeerChannel {
-        channel: ControlChannel::Tls(Box::new(channel)),
-        host: "127.0.0.1".into(),
-        token: String::new(),
-    })
+    Ok(PeerChannel::over_tls(channel, "127.0.0.1".into(), String::new()))
 }
 
 /// Serves one caller; returns the caller's name and the outcome.

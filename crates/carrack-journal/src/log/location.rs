@@ -127,10 +127,12 @@ impl JournalLocation {
         .map_err(JournalError::doing("renaming the new journal"))
     }
 
-    /// Removes the new file.
+    /// Removes the new file, also for the time after a power cut: the next run may look in another directory.
     pub fn discard(&self) {
-        // If this fails, the next `create_locked` empties the file.
-        let _ = self.unlink(&self.temporary_name());
+        // If this fails, the next `create_locked` here empties the file.
+        if self.unlink(&self.temporary_name()).is_ok() {
+            let _ = self.sync();
+        }
     }
 
     pub fn remove(&self) -> Result<(), JournalError> {

@@ -15,8 +15,8 @@ use rustix::io::Errno;
 use rustix::ioctl::Opcode;
 
 pub use reply::{
-    BeeGfsError, BeeGfsStripes, STRIPE_INFO_BYTES, STRIPE_TARGET_BYTES, STRIPE_TARGET_V2_BYTES,
-    parse_stripe_info, parse_stripe_target, parse_stripe_target_v2,
+    BeeGfsError, BeeGfsStripeTarget, BeeGfsStripes, STRIPE_INFO_BYTES, STRIPE_TARGET_BYTES,
+    STRIPE_TARGET_V2_BYTES, parse_stripe_info, parse_stripe_target, parse_stripe_target_v2,
 };
 
 use super::file_ref::{LayoutQueryFile, reopen};
@@ -60,8 +60,9 @@ impl LayoutProvider for BeeGfsProvider {
             .map_err(|error| MissingLayoutReason::problem("asking BeeGFS for the stripes", error))?;
         let mut round: Vec<TargetId> = Vec::new();
         for index in 0..stripes.target_count {
-            let target = stripe_target(held.as_fd(), index)?;
-            round.push(pieces.target_named(&format!("target {target}")));
+            let BeeGfsStripeTarget { target, node } = stripe_target(held.as_fd(), index)?;
+            let server = || node.map(|node| format!("node {node}"));
+            round.push(pieces.target_on_server(&format!("target {target}"), server));
         }
         let striped = StripedLayout::new(round, u64::from(stripes.chunk_bytes));
         Ok(FoundLayout::new(striped, geometry(&stripes)))
@@ -71,6 +72,7 @@ impl LayoutProvider for BeeGfsProvider {
         &self,
         file: &LayoutFileToCreate<'_>,
         request: &StripeRequest<'_>,
+        _pieces: &FileSystemTargets,
     ) -> Result<(OwnedFd, StripeOutcome), Errno> {
         match make_file(file, request) {
             Ok(()) => {
@@ -90,7 +92,7 @@ impl LayoutProvider for BeeGfsProvider {
 }
 
 /// Queries by the newer call, which reports the primary of a buddy group, else by the older one.
-fn stripe_target(file: BorrowedFd<'_>, index: u16) -> Result<u32, MissingLayoutReason> {
+fn stripe_target(file: BorrowedFd<'_>, index: u16) -> Result<BeeGfsStripeTarget, MissingLayoutReason> {
     let mut answer = [0; STRIPE_TARGET_V2_BYTES];
     answer[..4].copy_from_slice(&u32::from(index).to_ne_bytes());
     let asked = call_ioctl::<GET_STRIPE_TARGET_V2, STRIPE_TARGET_V2_BYTES>(file, &mut answer);

@@ -28,6 +28,15 @@ pub struct BeeGfsStripes {
     pub target_count: u16,
 }
 
+/// The place of a stripe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BeeGfsStripeTarget {
+    /// The number of the target, of two buddies that of the primary.
+    pub target: u32,
+    /// The number of its node; none if the reply has none.
+    pub node: Option<u32>,
+}
+
 /// The reason why a reply is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BeeGfsError {
@@ -58,21 +67,32 @@ pub fn parse_stripe_info(answer: &[u8; STRIPE_INFO_BYTES]) -> Result<BeeGfsStrip
 ///
 /// # Errors
 /// [`BeeGfsError::NoTarget`] for number 0, which BeeGFS never assigns.
-pub fn parse_stripe_target(answer: &[u8; STRIPE_TARGET_BYTES]) -> Result<u32, BeeGfsError> {
-    let [_, _, t0, t1, ..] = *answer;
-    let target = u16::from_ne_bytes([t0, t1]);
-    if target == 0 { Err(BeeGfsError::NoTarget) } else { Ok(u32::from(target)) }
+pub fn parse_stripe_target(answer: &[u8; STRIPE_TARGET_BYTES]) -> Result<BeeGfsStripeTarget, BeeGfsError> {
+    let [_, _, t0, t1, n0, n1, ..] = *answer;
+    let (target, node) = (u16::from_ne_bytes([t0, t1]), u16::from_ne_bytes([n0, n1]));
+    BeeGfsStripeTarget::new(target.into(), node.into())
 }
 
 /// The (primary) target of a stripe, from the answer of `BEEGFS_IOC_GET_STRIPETARGET_V2`.
 ///
 /// # Errors
 /// [`BeeGfsError::NoTarget`] if neither the target nor its group has a number.
-pub fn parse_stripe_target_v2(answer: &[u8; STRIPE_TARGET_V2_BYTES]) -> Result<u32, BeeGfsError> {
-    let [_, _, _, _, g0, g1, g2, g3, p0, p1, p2, p3, ..] = *answer;
-    let (target, primary) = (u32::from_ne_bytes([g0, g1, g2, g3]), u32::from_ne_bytes([p0, p1, p2, p3]));
+pub fn parse_stripe_target_v2(
+    answer: &[u8; STRIPE_TARGET_V2_BYTES],
+) -> Result<BeeGfsStripeTarget, BeeGfsError> {
+    let (numbers, _) = answer.as_chunks::<4>();
+    let [_, target, primary, _, node, ..] = *numbers else { return Err(BeeGfsError::NoTarget) };
+    let [target, primary, node] = [target, primary, node].map(u32::from_ne_bytes);
     // Without buddies the first number is that of the target.
-    [primary, target].into_iter().find(|number| *number != 0).ok_or(BeeGfsError::NoTarget)
+    BeeGfsStripeTarget::new(if primary != 0 { primary } else { target }, node)
+}
+
+impl BeeGfsStripeTarget {
+    /// Neither targets nor nodes have number 0.
+    fn new(target: u32, node: u32) -> Result<BeeGfsStripeTarget, BeeGfsError> {
+        let node = Some(node).filter(|node| *node != 0);
+        if target == 0 { Err(BeeGfsError::NoTarget) } else { Ok(BeeGfsStripeTarget { target, node }) }
+    }
 }
 
 #[cfg(test)]
@@ -105,7 +125,7 @@ mod tests {
         answer[4..6].copy_from_slice(&9u16.to_ne_bytes()); // node
         assert_eq!(parse_stripe_target(&answer), Err(BeeGfsError::NoTarget));
         answer[2..4].copy_from_slice(&101u16.to_ne_bytes());
-        assert_eq!(parse_stripe_target(&answer), Ok(101));
+        assert_eq!(parse_stripe_target(&answer), Ok(BeeGfsStripeTarget { target: 101, node: Some(9) }));
     }
 
     #[test]
@@ -113,10 +133,12 @@ mod tests {
         let mut answer = [0; STRIPE_TARGET_V2_BYTES];
         assert_eq!(parse_stripe_target_v2(&answer), Err(BeeGfsError::NoTarget));
         answer[4..8].copy_from_slice(&7u32.to_ne_bytes()); // target, or group
-        assert_eq!(parse_stripe_target_v2(&answer), Ok(7));
+        assert_eq!(parse_stripe_target_v2(&answer), Ok(BeeGfsStripeTarget { target: 7, node: None }));
         answer[8..12].copy_from_slice(&201u32.to_ne_bytes()); // primary
         answer[12..16].copy_from_slice(&202u32.to_ne_bytes()); // secondary
-        assert_eq!(parse_stripe_target_v2(&answer), Ok(201));
+        answer[16..20].copy_from_slice(&3u32.to_ne_bytes()); // primary's node
+        answer[20..24].copy_from_slice(&4u32.to_ne_bytes()); // secondary's node
+        assert_eq!(parse_stripe_target_v2(&answer), Ok(BeeGfsStripeTarget { target: 201, node: Some(3) }));
     }
 
     proptest! {

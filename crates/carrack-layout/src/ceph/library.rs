@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use libloading::Library;
 
+use super::text;
+
 /// Timeout of a cluster's answer in seconds; Ceph's own default is five minutes.
 const MOUNT_TIMEOUT_S: &CStr = c"10";
 
@@ -36,6 +38,7 @@ type CephCloseFunction = unsafe extern "C" fn(CephMountHandle, c_int) -> c_int;
 type CephStatxFunction =
     unsafe extern "C" fn(CephMountHandle, c_int, *mut CephStatx, c_uint, c_uint) -> c_int;
 type CephFilePoolFunction = unsafe extern "C" fn(CephMountHandle, c_int) -> c_int;
+type CephOsdLocationFunction = unsafe extern "C" fn(CephMountHandle, c_int, *mut c_char, usize) -> c_int;
 type CephExtentOsdsFunction =
     unsafe extern "C" fn(CephMountHandle, c_int, i64, *mut i64, *mut c_int, c_int) -> c_int;
 
@@ -54,6 +57,9 @@ const STATX_INODE: c_uint = 0x100;
 /// Bound of the OSDs of one object: enough for the widest erasure code.
 const OSDS_MAX: usize = 64;
 
+/// Bound of an OSD's location in the CRUSH map: about a dozen levels, each with a type and a name.
+const LOCATION_BYTES_MAX: usize = 4_096;
+
 /// The functions of the library, which live as long as it does.
 #[derive(Debug)]
 struct CephFunctions {
@@ -64,6 +70,7 @@ struct CephFunctions {
     statx: CephStatxFunction,
     file_pool: CephFilePoolFunction,
     extent_osds: CephExtentOsdsFunction,
+    osd_location: CephOsdLocationFunction,
     _library: Library,
 }
 
@@ -145,6 +152,18 @@ impl CephClusterConnection {
             Some(pool) if self.has_pool(pool) => Ok(held),
             _ => Err("the file's pool is not known".to_owned()),
         }
+    }
+
+    /// The host of an OSD, by the CRUSH map; none if the map has no hosts.
+    pub(super) fn osd_host(&self, osd: u32) -> Option<String> {
+        let osd = c_int::try_from(osd).ok()?;
+        let mut location = [0u8; LOCATION_BYTES_MAX];
+        // SAFETY: the mount is attached; the call writes at most the given count of bytes.
+        let len = unsafe {
+            let osd_location = self.functions.osd_location;
+            osd_location(self.mount.as_ptr(), osd, location.as_mut_ptr().cast(), LOCATION_BYTES_MAX)
+        };
+        text::host_in_location(location.get(..usize::try_from(len).ok()?)?)
     }
 
     /// Returns true if the map of pools and OSDs contains a pool. The map arrives some milliseconds after the
@@ -230,6 +249,7 @@ impl CephFunctions {
             statx: symbol(&library, c"ceph_fstatx")?,
             file_pool: symbol(&library, c"ceph_get_file_pool")?,
             extent_osds: symbol(&library, c"ceph_get_file_extent_osds")?,
+            osd_location: symbol(&library, c"ceph_get_osd_crush_location")?,
             _library: library,
         })
     }

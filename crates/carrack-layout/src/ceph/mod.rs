@@ -12,6 +12,7 @@ mod text;
 
 use std::collections::HashMap;
 use std::fs;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use std::sync::OnceLock;
 
 use carrack_model::TargetId;
 use carrack_plan::BlockMapLayout;
-use rustix::fs::{OFlags, XattrFlags, fsetxattr, fstat, getxattr};
+use rustix::fs::{FileType, Mode, OFlags, XattrFlags, fsetxattr, fstat, getxattr, openat};
 use rustix::io::Errno;
 use rustix::ioctl::Opcode;
 
@@ -37,6 +38,12 @@ use super::{ComponentGeometry, STRIPE_COUNT_ALL, StripeGeometry, StripeOutcome, 
 /// The attribute that contains the layout.
 const LAYOUT: &str = "ceph.file.layout";
 
+/// The attribute that contains the layout of new files in a directory, where it was set.
+const DIRECTORY_LAYOUT: &str = "ceph.dir.layout";
+
+/// Bound of the directories above one: the longest path (`PATH_MAX`) has no more.
+const DIRECTORY_LEVELS_MAX: usize = 2_048;
+
 /// Targets that stand in for unknown OSDs: about as many as a transfer has I/O threads.
 const BUCKETS: u64 = 32;
 
@@ -45,6 +52,13 @@ const DATALOC_BYTES: usize = 248;
 
 /// Offset of `osd` in it, behind four numbers, the object's name and two more numbers.
 const DATALOC_OSD_OFFSET: usize = 112;
+
+/// Offset of `osd_addr` in it, a `sockaddr_storage`.
+const DATALOC_ADDRESS_OFFSET: usize = 120;
+
+/// `AF_INET` and `AF_INET6` (`linux/socket.h`).
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
 
 /// `CEPH_IOC_GET_DATALOC`.
 const GET_DATALOC: Opcode = read_write_opcode::<DATALOC_BYTES>(0x97, 3);
@@ -83,8 +97,13 @@ impl CephFsProvider {
     ) -> (Vec<TargetId>, Option<String>) {
         if self.is_kernel
             && let Ok(held) = file.descriptor()
-            && let Some(places) =
-                targets_by_osd(layout, size, pieces, |object| kernel_osd(held.as_fd(), layout, object))
+            && let Some(places) = targets_by_osd(
+                layout,
+                size,
+                pieces,
+                |object| dataloc_osd(&kernel_dataloc(held.as_fd(), layout, object)?),
+                |_, object| dataloc_host(&kernel_dataloc(held.as_fd(), layout, object)?),
+            )
         {
             return (places, None);
         }
@@ -113,7 +132,8 @@ impl CephFsProvider {
         let inode = fstat(held.as_fd()).map_err(|errno| errno.to_string())?.st_ino;
         let path = self.path_of(held.as_fd()).ok_or("the file's path is not known")?;
         let file = cluster.open(path.as_os_str().as_bytes(), inode)?;
-        targets_by_osd(layout, size, pieces, |object| file.osd_at(layout.first_byte_of(object)?))
+        let osd_of = |object| file.osd_at(layout.first_byte_of(object)?);
+        targets_by_osd(layout, size, pieces, osd_of, |osd, _| cluster.osd_host(osd))
             .ok_or("no OSD has it".to_owned())
     }
 
@@ -132,9 +152,11 @@ impl LayoutProvider for CephFsProvider {
         size: u64,
         pieces: &FileSystemTargets,
     ) -> Result<FoundLayout, MissingLayoutReason> {
-        let value = file
-            .read_attribute(LAYOUT)
-            .map_err(|errno| MissingLayoutReason::problem("reading ceph.file.layout", errno))?;
+        let value = match file.read_attribute(LAYOUT) {
+            Ok(value) => value,
+            Err(Errno::NODATA) if size == 0 => return layout_of_new_files(file),
+            Err(errno) => return Err(MissingLayoutReason::problem("reading ceph.file.layout", errno)),
+        };
         let layout = parse_ceph_layout(&value)
             .map_err(|error| MissingLayoutReason::problem("reading ceph.file.layout", error))?;
         let (places, problem) = self.block_targets(file, &layout, size, pieces);
@@ -146,13 +168,46 @@ impl LayoutProvider for CephFsProvider {
         &self,
         file: &LayoutFileToCreate<'_>,
         request: &StripeRequest<'_>,
+        _pieces: &FileSystemTargets,
     ) -> Result<(OwnedFd, StripeOutcome), Errno> {
-        if request.is_auto {
+        if request.auto.is_some() {
             // Every file is distributed over as many OSDs as it has objects.
             return Ok((file.create(OFlags::empty())?, StripeOutcome::Default));
         }
         file.create_and_set(OFlags::empty(), |created| set_striping(created, request))
     }
+}
+
+/// The layout of new files in a directory, which it has of its own or inherits from the nearest directory
+/// above that has one. The file system's own default is unknown.
+fn layout_of_new_files(directory: &LayoutQueryFile<'_>) -> Result<FoundLayout, MissingLayoutReason> {
+    let unknown = |errno| MissingLayoutReason::problem("reading ceph.dir.layout", errno);
+    let first = directory.path_descriptor().map_err(unknown)?;
+    let start = fstat(first.as_fd()).map_err(unknown)?;
+    if !FileType::from_raw_mode(start.st_mode).is_dir() {
+        return Err(unknown(Errno::NODATA));
+    }
+    let (mut inode, mut above): (u64, Option<OwnedFd>) = (start.st_ino, None);
+    for _ in 0..DIRECTORY_LEVELS_MAX {
+        let held = above.as_ref().map_or(first.as_fd(), OwnedFd::as_fd);
+        match LayoutQueryFile::Held(held).read_attribute(DIRECTORY_LAYOUT) {
+            Ok(value) => {
+                let layout = parse_ceph_layout(&value)
+                    .map_err(|error| MissingLayoutReason::problem("reading ceph.dir.layout", error))?;
+                return Ok(FoundLayout::new(None::<BlockMapLayout>, geometry(&layout)));
+            }
+            Err(Errno::NODATA) => {}
+            Err(errno) => return Err(unknown(errno)),
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let next = openat(held, "..", flags, Mode::empty()).map_err(unknown)?;
+        let stat = fstat(&next).map_err(unknown)?;
+        if stat.st_dev != start.st_dev || stat.st_ino == inode {
+            break;
+        }
+        (inode, above) = (stat.st_ino, Some(next));
+    }
+    Err(MissingLayoutReason::Default)
 }
 
 fn geometry(layout: &CephLayout) -> StripeGeometry {
@@ -167,12 +222,12 @@ fn geometry(layout: &CephLayout) -> StripeGeometry {
     StripeGeometry { components: vec![component], mirrors: 1 }
 }
 
-/// The OSD that the kernel's client would contact for an object.
-fn kernel_osd(file: BorrowedFd<'_>, layout: &CephLayout, object: u64) -> Option<u32> {
+/// The reply of the kernel's client about the OSD that it would contact for an object.
+fn kernel_dataloc(file: BorrowedFd<'_>, layout: &CephLayout, object: u64) -> Option<[u8; DATALOC_BYTES]> {
     let mut argument = [0; DATALOC_BYTES];
     argument[..8].copy_from_slice(&layout.first_byte_of(object)?.to_ne_bytes());
     call_ioctl::<GET_DATALOC, DATALOC_BYTES>(file, &mut argument).ok()?;
-    dataloc_osd(&argument)
+    Some(argument)
 }
 
 /// The OSD in the reply; none if no OSD has the object (-1).
@@ -181,17 +236,32 @@ fn dataloc_osd(argument: &[u8; DATALOC_BYTES]) -> Option<u32> {
     u32::try_from(i64::from_ne_bytes(*osd)).ok()
 }
 
-/// One target for each OSD; none if any object has no OSD.
+/// The address of the OSD's host in the reply, without the port.
+fn dataloc_host(argument: &[u8; DATALOC_BYTES]) -> Option<String> {
+    let address = &argument[DATALOC_ADDRESS_OFFSET..];
+    // `sockaddr_in` has the port before the address, `sockaddr_in6` the flow as well.
+    let host = match u16::from_ne_bytes(*address.first_chunk()?) {
+        AF_INET => IpAddr::from(*address[4..].first_chunk::<4>()?),
+        AF_INET6 => IpAddr::from(*address[8..].first_chunk::<16>()?),
+        _ => return None,
+    };
+    Some(host.to_string())
+}
+
+/// One target for each OSD; none if any object has no OSD. `server_of` names the host of an OSD that has this
+/// object.
 fn targets_by_osd(
     layout: &CephLayout,
     size: u64,
     pieces: &FileSystemTargets,
     osd_of: impl Fn(u64) -> Option<u32>,
+    server_of: impl Fn(u32, u64) -> Option<String>,
 ) -> Option<Vec<TargetId>> {
     let mut targets = HashMap::new();
     targets_by_object(layout, size, |object| {
         let osd = osd_of(object)?;
-        Some(*targets.entry(osd).or_insert_with(|| pieces.target_named(&format!("osd.{osd}"))))
+        let target = || pieces.target_on_server(&format!("osd.{osd}"), || server_of(osd, object));
+        Some(*targets.entry(osd).or_insert_with(target))
     })
 }
 
@@ -280,15 +350,18 @@ mod tests {
         let (registry, pieces) = pieces();
         let layout = layout("stripe_unit=65536 stripe_count=2 object_size=131072 pool=cdata");
         let asked = std::cell::Cell::new(0);
-        let places = targets_by_osd(&layout, 6 << 16, &pieces, |object| {
+        let osd_of = |object| {
             asked.set(asked.get() + 1);
             Some((object % 3) as u32)
-        });
-        let places = places.unwrap();
+        };
+        let host_of = |osd, _| (osd < 2).then(|| "node1".to_owned());
+        let places = targets_by_osd(&layout, 6 << 16, &pieces, osd_of, host_of).unwrap();
         let labels: Vec<_> = places.iter().map(|id| registry.get(*id).unwrap().label.to_string()).collect();
         assert_eq!(labels, ["osd.0", "osd.1", "osd.0", "osd.1", "osd.2", "osd.0"]);
         assert_eq!(asked.get(), 4);
-        assert_eq!(targets_by_osd(&layout, 1, &pieces, |_| None), None);
+        assert_eq!(targets_by_osd(&layout, 1, &pieces, |_| None, |_, _| None), None);
+        let servers = registry.all().into_iter().filter_map(|target| target.server);
+        assert_eq!(servers.map(|server| server.name.to_string()).collect::<Vec<_>>(), ["node1"; 2]);
     }
 
     #[test]
@@ -297,7 +370,13 @@ mod tests {
         answer[DATALOC_OSD_OFFSET..][..8].copy_from_slice(&7i64.to_ne_bytes());
         assert_eq!(dataloc_osd(&answer), Some(7));
         answer[DATALOC_OSD_OFFSET..][..8].copy_from_slice(&(-1i64).to_ne_bytes());
-        assert_eq!(dataloc_osd(&answer), None);
+        assert_eq!((dataloc_osd(&answer), dataloc_host(&answer)), (None, None));
+        answer[120..122].copy_from_slice(&2u16.to_ne_bytes());
+        answer[124..128].copy_from_slice(&[10, 0, 0, 7]);
+        assert_eq!(dataloc_host(&answer).as_deref(), Some("10.0.0.7"));
+        answer[120..122].copy_from_slice(&10u16.to_ne_bytes());
+        answer[128..144].copy_from_slice(&[0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(dataloc_host(&answer).as_deref(), Some("fd00::1"));
     }
 
     #[test]
@@ -309,7 +388,7 @@ mod tests {
             (None, Some(3 << 20), "stripe_unit=3145728 stripe_count=1 object_size=6291456"),
             (Some(STRIPE_COUNT_ALL), Some(1), "stripe_unit=65536 stripe_count=1 object_size=4194304"),
         ] {
-            let request = StripeRequest { count, stripe_bytes, pool: None, components: &[], is_auto: false };
+            let request = StripeRequest { count, stripe_bytes, pool: None, components: &[], auto: None };
             assert_eq!(requested_layout_text(&default, &request), text);
             assert!(parse_ceph_layout(text.as_bytes()).is_ok());
         }

@@ -52,6 +52,14 @@ pub fn parse_ceph_layout(value: &[u8]) -> Result<CephLayout, CephLayoutError> {
     if !object.is_multiple_of(unit) { Err(CephLayoutError::Uneven(object, unit)) } else { Ok(layout) }
 }
 
+/// The host in a location in the CRUSH map: type and name of each level, each followed by a zero byte.
+pub(super) fn host_in_location(location: &[u8]) -> Option<String> {
+    let words: Vec<&[u8]> = location.split(|byte| *byte == 0).collect();
+    let (levels, _) = words.as_chunks::<2>();
+    let host = levels.iter().find_map(|[kind, name]| (*kind == b"host").then_some(*name))?;
+    (!host.is_empty()).then(|| String::from_utf8_lossy(host).into_owned())
+}
+
 fn number(value: &[u8], key: &'static str) -> Result<NonZeroU64, CephLayoutError> {
     let text = find_value(value, key).and_then(|word| std::str::from_utf8(word).ok());
     let number =
@@ -110,6 +118,20 @@ mod tests {
             "stripe_unit={stripe_unit} stripe_count={stripe_count} object_size={object_bytes} pool=cdata"
         );
         parse_ceph_layout(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn an_osd_is_on_the_host_of_its_location() {
+        for (location, host) in [
+            (&b"host\0node1\0rack\0r1\0root\0default\0"[..], Some("node1")),
+            (b"root\0default\0host\0node2", Some("node2")),
+            (b"osd\0host\0root\0default\0", None),
+            (b"host\0\0", None),
+            (b"host", None),
+            (b"", None),
+        ] {
+            assert_eq!(host_in_location(location).as_deref(), host);
+        }
     }
 
     #[test]

@@ -44,6 +44,11 @@ impl BrickPlace {
     pub fn label(&self) -> String {
         self.set.clone().unwrap_or_else(|| format!("{}:{}", self.host, self.brick))
     }
+
+    /// The server of all files in this place; none for a set of bricks, which lie on several.
+    pub fn server(&self) -> Option<String> {
+        self.set.is_none().then(|| self.host.clone())
+    }
 }
 
 /// Parses a value of `trusted.glusterfs.pathinfo` or `glusterfs.pathinfo`.
@@ -69,6 +74,16 @@ pub fn parse_pathinfo(value: &[u8]) -> Result<BrickPlace, GlusterPathInfoError> 
         rest = after;
     }
     Err(GlusterPathInfoError::NoBrick)
+}
+
+/// Host and directory of all bricks in the `pathinfo` of the volume's root, which has no names of files.
+pub(super) fn bricks_of(root: &[u8]) -> Vec<(String, String)> {
+    let (mut bricks, mut rest) = (Vec::new(), root);
+    while let Some(item) = after_byte(rest, b'<') {
+        bricks.extend(item.strip_prefix(b"POSIX(").and_then(|brick| parse_brick(brick).ok()));
+        rest = item;
+    }
+    bricks
 }
 
 /// `/brick):host:/brick/path>`

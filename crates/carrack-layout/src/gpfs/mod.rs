@@ -57,8 +57,9 @@ impl LayoutProvider for GpfsProvider {
         &self,
         file: &LayoutFileToCreate<'_>,
         request: &StripeRequest<'_>,
+        _pieces: &FileSystemTargets,
     ) -> Result<(OwnedFd, StripeOutcome), Errno> {
-        if request.is_auto {
+        if request.auto.is_some() {
             return Ok((file.create(OFlags::empty())?, StripeOutcome::Default));
         }
         file.create_with_default("GPFS stripes every file over all disks of its pool".to_owned())

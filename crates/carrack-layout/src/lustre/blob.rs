@@ -181,9 +181,7 @@ fn parse_composite(reader: &LovReader<'_>) -> Result<LovFile, LovError> {
     // No object belongs to two components, so the size of the value bounds all of them together.
     let mut objects_left = reader.bytes.len() / OBJECT_BYTES;
     for index in 0..count {
-        let Some(component) = parse_component(reader, HEAD_BYTES + index * COMPONENT_BYTES)? else {
-            continue;
-        };
+        let component = parse_component(reader, HEAD_BYTES + index * COMPONENT_BYTES)?;
         let used = component.stripes.as_ref().map_or(0, |stripes| stripes.osts.len());
         objects_left = objects_left.checked_sub(used).ok_or(LovError::Nested)?;
         components.push(component);
@@ -191,20 +189,17 @@ fn parse_composite(reader: &LovReader<'_>) -> Result<LovFile, LovError> {
     Ok(LovFile::Composite(components))
 }
 
-/// Parses a component; none if it has no bytes, as the one behind the room for growth of a self-extending
-/// layout (SEL) until the file has grown.
-fn parse_component(reader: &LovReader<'_>, at: usize) -> Result<Option<LovComponent>, LovError> {
+/// Parses a component. It may have no bytes, as the one behind the room for growth of a self-extending layout
+/// (SEL) until the file has grown.
+fn parse_component(reader: &LovReader<'_>, at: usize) -> Result<LovComponent, LovError> {
     let (start, end) = (reader.u64(at + 8)?, reader.u64(at + 16)?);
     if start > end {
         return Err(LovError::BadRange);
     }
-    if start == end {
-        return Ok(None);
-    }
     let part = reader.part(reader.u32(at + 24)?, reader.u32(at + 28)?)?;
     let flags = reader.u32(at + 4)?;
     let stripes = if flags & LovComponent::INIT != 0 { parse_stripes(&part)? } else { parse_head(&part)? };
-    Ok(Some(LovComponent { id: reader.u32(at)?, flags, start, end, stripes }))
+    Ok(LovComponent { id: reader.u32(at)?, flags, start, end, stripes })
 }
 
 /// Parses a component with its objects; none if it is foreign.

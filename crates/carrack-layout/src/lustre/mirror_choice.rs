@@ -1,24 +1,21 @@
 //! The mapping from a Lustre layout to the targets of a reader.
 //!
-//! Pure: chooses one whole mirror, turns its components into ranges over named targets, and reports the data
+//! Chooses one whole mirror, turns its components into ranges over named targets, and reports the data
 //! without a known target.
 
 use carrack_model::TargetId;
 use carrack_plan::{CompositeLayout, StripedLayout};
 
+use super::LustreFileTargets;
 use super::blob::{LovComponent, LovFile, LovStripes};
 use crate::provider::FoundLayout;
-use crate::target_registry::FileSystemTargets;
 use crate::{ComponentGeometry, StripeGeometry, StripePattern};
 
-/// The target of data on a metadata server.
-const MDT: &str = "MDT";
-
 /// The layout of a file of `size` bytes.
-pub(super) fn resolve_layout(file: &LovFile, size: u64, pieces: &FileSystemTargets) -> FoundLayout {
+pub(super) fn resolve_layout(file: &LovFile, size: u64, targets: &LustreFileTargets<'_>) -> FoundLayout {
     match file {
-        LovFile::Plain(stripes) => plain(stripes, size, pieces),
-        LovFile::Composite(components) => composite(components, size, pieces),
+        LovFile::Plain(stripes) => plain(stripes, size, targets),
+        LovFile::Composite(components) => composite(components, size, targets),
         LovFile::Foreign => {
             let problem = "its data lies in a foreign storage system".to_owned();
             FoundLayout {
@@ -32,8 +29,8 @@ pub(super) fn resolve_layout(file: &LovFile, size: u64, pieces: &FileSystemTarge
     }
 }
 
-fn plain(stripes: &LovStripes, size: u64, pieces: &FileSystemTargets) -> FoundLayout {
-    let striped = striped(stripes, pieces);
+fn plain(stripes: &LovStripes, size: u64, targets: &LustreFileTargets<'_>) -> FoundLayout {
+    let striped = striped(stripes, targets);
     let geometry = StripeGeometry { components: vec![geometry(stripes, 0, u64::MAX)], mirrors: 1 };
     let is_released = stripes.is_released();
     let problem = striped.is_none() && size > 0 && !is_released;
@@ -41,7 +38,7 @@ fn plain(stripes: &LovStripes, size: u64, pieces: &FileSystemTargets) -> FoundLa
     FoundLayout { is_released, problem, ..FoundLayout::new(striped, geometry) }
 }
 
-fn composite(components: &[LovComponent], size: u64, pieces: &FileSystemTargets) -> FoundLayout {
+fn composite(components: &[LovComponent], size: u64, targets: &LustreFileTargets<'_>) -> FoundLayout {
     let mirrors = mirrors_of(components);
     let Some(chosen) = mirrors.iter().max_by_key(|mirror| mirror.merit(size)) else {
         let problem = (size > 0).then(|| "its layout has no components".to_owned());
@@ -50,13 +47,13 @@ fn composite(components: &[LovComponent], size: u64, pieces: &FileSystemTargets)
             ..FoundLayout::new(None::<CompositeLayout>, StripeGeometry::default())
         };
     };
-    let geometry = StripeGeometry { components: chosen.geometry(), mirrors: mirrors.len() as u32 };
+    let geometry = StripeGeometry { components: chosen.geometry(components), mirrors: mirrors.len() as u32 };
     let is_released = chosen.is_released();
     let is_foreign = chosen.is_foreign();
     let missing = size - chosen.readable_bytes(size);
     let problem = (missing > 0 && !is_released)
         .then(|| format!("{missing} bytes of it lie in components that can't be read now or are not known"));
-    FoundLayout { is_released, is_foreign, problem, ..FoundLayout::new(chosen.layout(pieces), geometry) }
+    FoundLayout { is_released, is_foreign, problem, ..FoundLayout::new(chosen.layout(targets), geometry) }
 }
 
 /// A whole copy of the file.
@@ -109,16 +106,32 @@ impl LustreFileMirror<'_> {
         self.components.iter().any(|part| part.stripes.is_none())
     }
 
-    fn geometry(&self) -> Vec<ComponentGeometry> {
+    /// The shape of its components; `all` are those of all mirrors, with the room for growth between them. A
+    /// component that has no bytes yet is as long as its room.
+    fn geometry(&self, all: &[LovComponent]) -> Vec<ComponentGeometry> {
         let known = self.components.iter().filter_map(|part| Some((part, part.stripes.as_ref()?)));
-        known.map(|(part, stripes)| geometry(stripes, part.start, part.end)).collect()
+        let shapes = known.map(|(part, stripes)| {
+            let shape = geometry(stripes, part.start, part.end);
+            let is_room = |other: &&LovComponent| {
+                other.flags & LovComponent::EXTENSION != 0
+                    && (other.mirror(), other.start) == (self.id, part.end)
+            };
+            match all.iter().find(is_room) {
+                None => shape,
+                Some(room) if part.start == part.end => {
+                    ComponentGeometry { end: room.end, pattern: StripePattern::Extending, ..shape }
+                }
+                Some(_) => ComponentGeometry { pattern: StripePattern::Extending, ..shape },
+            }
+        });
+        shapes.filter(|shape| shape.start < shape.end).collect()
     }
 
     /// The layout of the readable components, with the own target between them; none if there are none.
-    fn layout(&self, pieces: &FileSystemTargets) -> Option<CompositeLayout> {
+    fn layout(&self, targets: &LustreFileTargets<'_>) -> Option<CompositeLayout> {
         let (mut ranges, mut end) = (Vec::new(), 0);
         for component in &self.components {
-            let Some(striped) = component.readable_stripes().and_then(|stripes| striped(stripes, pieces))
+            let Some(striped) = component.readable_stripes().and_then(|stripes| striped(stripes, targets))
             else {
                 continue;
             };
@@ -126,7 +139,7 @@ impl LustreFileMirror<'_> {
                 continue;
             }
             if component.start > end {
-                ranges.push((component.start, StripedLayout::new(vec![pieces.own_target()], 1)?));
+                ranges.push((component.start, StripedLayout::new(vec![targets.own()], 1)?));
             }
             end = component.end;
             ranges.push((end, striped));
@@ -147,18 +160,17 @@ impl LovComponent {
     }
 }
 
-fn striped(stripes: &LovStripes, pieces: &FileSystemTargets) -> Option<StripedLayout> {
+fn striped(stripes: &LovStripes, targets: &LustreFileTargets<'_>) -> Option<StripedLayout> {
     if stripes.is_on_mdt() {
-        return StripedLayout::new(vec![pieces.target_named(MDT)], 1);
+        return StripedLayout::new(vec![targets.mdt()], 1);
     }
-    let round: Vec<TargetId> =
-        stripes.osts.iter().map(|index| pieces.target_named(&ost_name(*index))).collect();
+    let round: Vec<TargetId> = stripes.osts.iter().map(|index| targets.ost(*index)).collect();
     StripedLayout::new(round, u64::from(stripes.stripe_bytes))
 }
 
-/// The name of an OST in Lustre's own tools.
-fn ost_name(index: u32) -> String {
-    format!("OST{index:04x}")
+/// The index of the OST of that name, if it is one.
+pub(super) fn ost_index(name: &str) -> Option<u32> {
+    u32::from_str_radix(name.strip_prefix("OST")?, 16).ok()
 }
 
 fn geometry(stripes: &LovStripes, start: u64, end: u64) -> ComponentGeometry {

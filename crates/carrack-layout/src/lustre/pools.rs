@@ -33,6 +33,17 @@ impl LustrePoolLists {
         LustrePoolLists { directories: pools.filter(|directory| directory.is_dir()).collect() }
     }
 
+    /// Returns the indices of a pool's OSTs; none if the client does not list them.
+    pub(super) fn members(&self, name: &str) -> Option<Vec<u32>> {
+        let lists = self.directories.iter().filter_map(|pools| fs::read_to_string(pools.join(name)).ok());
+        let list = lists.reduce(|all, more| all + "\n" + &more)?;
+        let index_of = |line: &str| {
+            let (_, index) = line.trim().strip_suffix("_UUID")?.rsplit_once("-OST")?;
+            u32::from_str_radix(index, 16).ok()
+        };
+        Some(list.lines().filter_map(index_of).collect())
+    }
+
     /// Returns true if the client lists the pools of the file system, and there is no pool `name`.
     pub(super) fn lack(&self, name: &str) -> bool {
         !self.directories.is_empty()
@@ -53,6 +64,9 @@ mod tests {
         fs::create_dir_all(lists.path().join("other-clilov-ffff8882/pools")).unwrap();
         let of = |name| LustrePoolLists::beneath(lists.path(), name);
         assert!(!of(Some("lfs")).lack("flash") && of(Some("lfs")).lack("nopool"));
+        fs::write(pools.join("disk"), "lfs-OST0001_UUID\nlfs-OST000a_UUID\n").unwrap();
+        assert_eq!(of(Some("lfs")).members("disk"), Some(vec![1, 10]));
+        assert_eq!((of(Some("lfs")).members("nopool"), of(None).members("disk")), (None, None));
         assert!(of(Some("other")).lack("flash"), "pools belong to one file system");
         assert!(!of(Some("third")).lack("flash") && !of(None).lack("flash"));
         assert!(!LustrePoolLists::beneath(Path::new("/nonexistent"), Some("lfs")).lack("flash"));

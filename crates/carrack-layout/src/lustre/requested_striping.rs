@@ -1,13 +1,15 @@
 //! The value of `lustre.lov` for a requested striping.
 //!
 //! Pure. Writes the head alone: no object IDs, and no first OST, which Lustre then chooses itself (a copied
-//! offset once put all first stripes of a site on one OST, mpifileutils issue 324).
+//! offset once put all first stripes of a site on one OST, mpifileutils issue 324). Only where some OSTs are
+//! to be avoided, it names the others ([`encode_osts`]).
 
 use crate::layout_shape::StripeRequest;
 use crate::{ComponentGeometry, STRIPE_COUNT_ALL, StripePattern};
 
 const MAGIC_V1: u32 = 0x0BD1_0BD0;
 const MAGIC_V3: u32 = 0x0BD3_0BD0;
+const MAGIC_SPECIFIC: u32 = 0x0BD5_0BD0;
 const MAGIC_COMPOSITE: u32 = 0x0BD6_0BD0;
 const PATTERN_RAID0: u32 = 1;
 const PATTERN_MDT: u32 = 0x100;
@@ -17,6 +19,7 @@ const ALL_STRIPES: u16 = 0xFFFF;
 
 const HEAD_BYTES: usize = 32;
 const COMPONENT_BYTES: usize = 48;
+const OBJECT_BYTES: usize = 24;
 
 /// `LOV_MAX_STRIPE_COUNT`.
 const STRIPES_MAX: u32 = 2_000;
@@ -35,27 +38,49 @@ pub(super) struct PossibleStripingValue {
     pub(super) given_up: Option<String>,
 }
 
-/// The values to try in turn: the whole request, then without a pool, then without components.
-pub(super) fn candidate_values(request: &StripeRequest<'_>) -> Vec<PossibleStripingValue> {
+/// The values to try in turn: the whole request without the pools that are missing, then without any pool,
+/// then without components.
+pub(super) fn candidate_values(
+    request: &StripeRequest<'_>,
+    is_missing: impl Fn(&str) -> bool,
+) -> Vec<PossibleStripingValue> {
+    let missing = request.pools().find(|pool| is_missing(pool));
+    let is_present = |pool: &str| !is_missing(pool);
+    let without = missing.map(|pool| format!("striped, but not in the pool {pool}, which does not exist"));
     let mut attempts = Vec::new();
     if !request.components.is_empty() {
-        attempts.extend(PossibleStripingValue::new(encode_composite(request.components, true), None));
-        if request.components.iter().any(|component| component.pool.is_some()) {
-            let value = encode_composite(request.components, false);
+        let value = encode_composite(request.components, is_present);
+        attempts.extend(PossibleStripingValue::new(value, without));
+        if request.pools().any(is_present) {
+            let value = encode_composite(request.components, |_| false);
             attempts.extend(PossibleStripingValue::new(value, Some("striped, but in no pool".to_owned())));
         }
-        attempts.extend(PossibleStripingValue::new(
-            encode_plain(request, None),
-            Some("striped as its widest part".to_owned()),
-        ));
+        if request.count.is_some() {
+            let given_up = Some("striped as its widest component".to_owned());
+            attempts.extend(PossibleStripingValue::new(encode_plain(request, None), given_up));
+        }
         return attempts;
     }
-    attempts.extend(PossibleStripingValue::new(encode_plain(request, request.pool), None));
-    if let Some(pool) = request.pool {
+    let value = encode_plain(request, request.pool.filter(|pool| is_present(pool)));
+    attempts.extend(PossibleStripingValue::new(value, without));
+    if let Some(pool) = request.pool.filter(|pool| is_present(pool)) {
         let given_up = format!("striped, but not in the pool {pool}");
         attempts.extend(PossibleStripingValue::new(encode_plain(request, None), Some(given_up)));
     }
     attempts
+}
+
+/// The value for these OSTs, each with a stripe of the default size. None if there are none, or too many.
+pub(super) fn encode_osts(osts: &[u32]) -> Option<Vec<u8>> {
+    let count =
+        u16::try_from(osts.len()).ok().filter(|count| (1..=STRIPES_MAX).contains(&u32::from(*count)))?;
+    let mut value = encode_head(PATTERN_RAID0, None, Some(count.into()), Some(""))?;
+    value[..4].copy_from_slice(&MAGIC_SPECIFIC.to_ne_bytes());
+    for ost in osts {
+        value.extend([0; OBJECT_BYTES - 4]); // the object's identity and generation, which Lustre gives
+        value.extend(ost.to_ne_bytes());
+    }
+    Some(value)
 }
 
 impl PossibleStripingValue {
@@ -94,15 +119,18 @@ fn encode_head(
     Some(head)
 }
 
-/// Components without gaps, the last one up to the end of the file: room for growth belongs to the component
-/// before it. None if there are too many, or the first one does not start at offset 0.
-fn encode_composite(components: &[ComponentGeometry], with_pools: bool) -> Option<Vec<u8>> {
+/// Components without gaps, the last one up to the end of the file unless it is on the MDT, which has bounds:
+/// room for growth belongs to the component before it. None if there are too many, or the first one does not
+/// start at offset 0.
+fn encode_composite(components: &[ComponentGeometry], has_pool: impl Fn(&str) -> bool) -> Option<Vec<u8>> {
     if components.first()?.start != 0 || !components.is_sorted_by(|a, b| a.start < b.start) {
         return None;
     }
-    let heads = components.iter().map(|component| component_head(component, with_pools));
+    let heads = components.iter().map(|component| component_head(component, &has_pool));
     let heads = heads.collect::<Option<Vec<_>>>()?;
-    let ends = components[1..].iter().map(|next| next.start).chain([u64::MAX]);
+    let last_end = components.last().filter(|last| last.pattern == StripePattern::Metadata);
+    let last_end = last_end.map_or(u64::MAX, |last| last.end);
+    let ends = components[1..].iter().map(|next| next.start).chain([last_end]);
     let mut offset = HEAD_BYTES + COMPONENT_BYTES * heads.len();
     let size = offset + heads.iter().map(Vec::len).sum::<usize>();
     let mut value = Vec::with_capacity(size);
@@ -124,8 +152,8 @@ fn encode_composite(components: &[ComponentGeometry], with_pools: bool) -> Optio
     Some(value)
 }
 
-fn component_head(component: &ComponentGeometry, with_pools: bool) -> Option<Vec<u8>> {
-    let pool = component.pool.as_deref().filter(|_| with_pools);
+fn component_head(component: &ComponentGeometry, has_pool: impl Fn(&str) -> bool) -> Option<Vec<u8>> {
+    let pool = component.pool.as_deref().filter(|pool| has_pool(pool));
     let stripe_bytes = Some(component.stripe_bytes);
     match component.pattern {
         // Data on the MDT has a single stripe, the whole component.
@@ -160,9 +188,8 @@ mod tests {
     use crate::{RequestedLayout, StripeGeometry};
 
     fn first(count: Option<u32>, stripe_bytes: Option<u64>, pool: Option<&str>) -> Vec<u8> {
-        candidate_values(&StripeRequest { count, stripe_bytes, pool, components: &[], is_auto: false })
-            .remove(0)
-            .value
+        let request = StripeRequest { count, stripe_bytes, pool, components: &[], auto: None };
+        candidate_values(&request, |_| false).remove(0).value
     }
 
     fn component(
@@ -201,7 +228,7 @@ mod tests {
         ];
         let geometry = StripeGeometry { components: components.to_vec(), mirrors: 1 };
         let like = RequestedLayout::Like(geometry);
-        let attempts = candidate_values(&like.request().unwrap());
+        let attempts = candidate_values(&like.request().unwrap(), |_| false);
         fn read(attempt: &PossibleStripingValue) -> LovFile {
             parse_lov(&attempt.value).unwrap()
         }
@@ -220,13 +247,60 @@ mod tests {
     }
 
     #[test]
+    fn only_the_pools_that_are_missing_are_left_out() {
+        let components = [
+            component(0, 1, StripePattern::Striped, Some("flash")),
+            component(1 << 20, 4, StripePattern::Striped, Some("gone")),
+        ];
+        let geometry = StripeGeometry { components: components.to_vec(), mirrors: 1 };
+        let like = RequestedLayout::Like(geometry);
+        let attempts = candidate_values(&like.request().unwrap(), |pool| pool == "gone");
+        let pools = |attempt: &PossibleStripingValue| match parse_lov(&attempt.value).unwrap() {
+            LovFile::Composite(parts) => parts.into_iter().map(|part| part.stripes.unwrap().pool).collect(),
+            _ => Vec::new(),
+        };
+        assert_eq!(pools(&attempts[0]), [Some("flash".to_owned()), None]);
+        assert_eq!(pools(&attempts[1]), [None, None]);
+        assert!(attempts[0].given_up.as_ref().is_some_and(|why| why.contains("the pool gone")));
+        let request = StripeRequest {
+            count: Some(4),
+            stripe_bytes: None,
+            pool: Some("gone"),
+            components: &[],
+            auto: None,
+        };
+        let attempts = candidate_values(&request, |_| true);
+        assert!(attempts.len() == 1 && attempts[0].given_up.is_some());
+    }
+
+    #[test]
+    fn a_last_component_on_the_mdt_keeps_its_end() {
+        let only = [component(0, 0, StripePattern::Metadata, None)];
+        let LovFile::Composite(parts) = parse_lov(&encode_composite(&only, |_| true).unwrap()).unwrap()
+        else {
+            panic!("one component")
+        };
+        assert_eq!((parts[0].start, parts[0].end, parts.len()), (0, 1 << 20, 1));
+    }
+
+    #[test]
+    fn named_osts_are_what_a_reader_finds() {
+        let mut value = encode_osts(&[7, 0, 300]).unwrap();
+        // A file has a size in place of the default.
+        value[24..28].copy_from_slice(&65_536u32.to_ne_bytes());
+        let LovFile::Plain(stripes) = parse_lov(&value).unwrap() else { panic!("no components") };
+        assert_eq!((stripes.osts, stripes.stripe_count, stripes.pool), (vec![7, 0, 300], 3, None));
+        assert_eq!((encode_osts(&[]), encode_osts(&[1; 2_001])), (None, None));
+    }
+
+    #[test]
     fn components_that_are_none_are_not_tried() {
         let late =
             [component(1, 1, StripePattern::Striped, None), component(2, 1, StripePattern::Striped, None)];
-        assert_eq!(encode_composite(&late, true), None);
+        assert_eq!(encode_composite(&late, |_| true), None);
         let twice =
             [component(0, 1, StripePattern::Striped, None), component(0, 1, StripePattern::Striped, None)];
-        assert_eq!(encode_composite(&twice, true), None);
+        assert_eq!(encode_composite(&twice, |_| true), None);
     }
 
     #[test]
@@ -239,8 +313,8 @@ mod tests {
         assert_eq!((stripe_count(Some(5_000)), stripe_count(None)), (2_000, 0));
         let long = Some("a-name-of-16-byte");
         let request =
-            StripeRequest { count: Some(1), stripe_bytes: None, pool: long, components: &[], is_auto: false };
-        let attempts = candidate_values(&request);
+            StripeRequest { count: Some(1), stripe_bytes: None, pool: long, components: &[], auto: None };
+        let attempts = candidate_values(&request, |_| false);
         assert!(attempts.len() == 1 && attempts[0].given_up.is_some());
     }
 }

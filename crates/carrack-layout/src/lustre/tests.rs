@@ -1,13 +1,17 @@
 //! Blobs of every kind, built byte by byte after the tables of `lustre_user.h`, in both byte orders.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::LustreFileTargets;
 use super::blob::{LovComponent, LovError, LovFile, parse_lov};
 use super::mirror_choice::resolve_layout;
+use super::servers::{LustreConnections, tests as server_tests};
 use crate::StripePattern;
 use crate::TargetAttachmentKind;
+use crate::file_ref::LayoutQueryFile;
 use crate::provider::FoundLayout;
 use crate::target::TargetLabelAndName;
 use crate::target_registry::{FileSystemTargets, TargetKey, TargetRegistry};
@@ -100,10 +104,16 @@ const ORDERS: [LovWriter; 2] = [LovWriter { is_big: false }, LovWriter { is_big:
 struct LayoutFixture {
     registry: Arc<TargetRegistry>,
     pieces: FileSystemTargets,
+    connections: LustreConnections,
 }
 
 impl LayoutFixture {
+    /// A file system whose client lists no connections.
     fn new() -> LayoutFixture {
+        LayoutFixture::with(LustreConnections::of_client(None))
+    }
+
+    fn with(connections: LustreConnections) -> LayoutFixture {
         let registry = Arc::new(TargetRegistry::default());
         let own = registry
             .get_or_insert(
@@ -113,11 +123,15 @@ impl LayoutFixture {
                 1,
             )
             .unwrap();
-        LayoutFixture { pieces: FileSystemTargets::new(registry.clone(), 5, &own, None), registry }
+        let pieces = FileSystemTargets::new(registry.clone(), 5, &own, None);
+        LayoutFixture { registry, pieces, connections }
     }
 
     fn place(&self, blob: &[u8], size: u64) -> FoundLayout {
-        resolve_layout(&parse_lov(blob).unwrap(), size, &self.pieces)
+        let any_file = tempfile::tempfile().unwrap();
+        let file = &LayoutQueryFile::Open(any_file.as_fd());
+        let targets = LustreFileTargets { file, pieces: &self.pieces, connections: &self.connections };
+        resolve_layout(&parse_lov(blob).unwrap(), size, &targets)
     }
 
     /// The label of the target at each of `offsets`.
@@ -190,6 +204,25 @@ fn a_progressive_file_with_data_on_the_mdt() {
 }
 
 #[test]
+fn targets_have_the_servers_that_the_client_is_connected_with() {
+    let lists = server_tests::lists();
+    let site = LayoutFixture::with(server_tests::connections(&lists, Some("lfs")));
+    let writer = ORDERS[0];
+    let (on_mdt, rest) =
+        (writer.stripes(V1, MDT, MIB, 0, &[]), writer.stripes(V1, RAID0, MIB, 3, &[1, 10, 4]));
+    let parts: [TestLayoutComponent<'_>; 2] =
+        [(1, 0x10, (0, MIB), &on_mdt), (2, 0x10, (MIB, u64::MAX), &rest)];
+    let found = site.place(&writer.composite(COMPOSITE, 1, &parts), 9 * MIB);
+    let targets = found.layout.as_ref().unwrap().targets().iter();
+    let named = targets.map(|id| site.registry.get(*id).unwrap()).map(|target| {
+        let server = target.server.map_or_else(String::new, |server| server.name.to_string());
+        format!("{} {server}", target.label)
+    });
+    let expected = ["MDT0000 10.0.0.1@tcp", "OST0001 10.0.0.2@tcp", "OST000a 10.0.0.3@tcp", "OST0004 "];
+    assert_eq!(named.collect::<Vec<_>>(), expected);
+}
+
+#[test]
 fn room_for_growth_holds_nothing() {
     let site = LayoutFixture::new();
     let writer = ORDERS[0];
@@ -210,7 +243,11 @@ fn room_for_growth_holds_nothing() {
     let found = site.place(&writer.composite(SEL, 1, &growing), 10 * MIB);
     assert!(found.problem.is_none() && !found.is_foreign);
     assert_eq!(site.labels(&found, &[0]), ["OST0001"]);
-    assert_eq!((found.problem, found.geometry.unwrap().components.len()), (None, 1));
+    let shape: Vec<_> =
+        found.geometry.unwrap().components.into_iter().map(|c| (c.start, c.end, c.pattern)).collect();
+    let extending = StripePattern::Extending;
+    assert_eq!(shape, [(0, 64 * MIB, extending), (128 * MIB, u64::MAX, extending)]);
+    assert_eq!(found.problem, None);
 }
 
 #[test]
@@ -327,8 +364,8 @@ proptest! {
             bytes[..4].copy_from_slice(&magic.to_le_bytes());
             bytes[14..16].copy_from_slice(&count.to_le_bytes());
         }
-        if let Ok(file) = parse_lov(&bytes) {
-            let found = resolve_layout(&file, size, &LayoutFixture::new().pieces);
+        if parse_lov(&bytes).is_ok() {
+            let found = LayoutFixture::new().place(&bytes, size);
             if let Some(layout) = found.layout {
                 for offset in [0, 1, size / 2, size.min(u64::MAX - 1)] {
                     prop_assert!(layout.extent_at(offset).end > offset);

@@ -142,6 +142,7 @@ fn a_neglected_node_is_told_everything() {
         "rmem_max",
         "wmem_max",
         "optmem_max",
+        "loss_tolerance",
         "default_qdisc",
         "pci_link",
         "ring",

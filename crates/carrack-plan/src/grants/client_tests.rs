@@ -19,6 +19,7 @@ fn client() -> GrantClient {
 
 fn state(target: TargetId, waiting: usize, in_service: u32) -> TargetState {
     TargetState {
+        server: None,
         target,
         waiting,
         waiting_bytes: waiting as u64 * MIB,

@@ -5,14 +5,18 @@
 
 mod adaptive;
 mod round_robin;
+mod server_load;
+mod service_times;
+mod slow_targets;
 mod threshold;
 
 use std::time::Duration;
 
-use carrack_model::{SchedulingPolicyChoice, TargetId};
+use carrack_model::{SchedulingPolicyChoice, ServerId, TargetId};
 
 pub use adaptive::AdaptivePolicy;
 pub use round_robin::RoundRobinPolicy;
+pub use slow_targets::slow_targets;
 pub use threshold::ThresholdPolicy;
 
 /// The state of one target, as a policy sees it.
@@ -20,6 +24,8 @@ pub use threshold::ThresholdPolicy;
 pub struct TargetState {
     /// The target.
     pub target: TargetId,
+    /// The host that it shares with other targets; none if that is unknown.
+    pub server: Option<ServerId>,
     /// Items in its queue.
     pub waiting: usize,
     /// Bytes of these items, as far as they are known.
@@ -35,6 +41,11 @@ pub struct TargetState {
 }
 
 impl TargetState {
+    /// Returns true if items wait or are in service. A target whose items can't be taken has no work.
+    pub fn has_work(&self) -> bool {
+        self.in_service > 0 || (self.waiting > 0 && !self.is_blocked)
+    }
+
     /// Returns true if an item waits that may be taken now.
     pub fn is_ready(&self, now: Duration) -> bool {
         self.waiting > 0 && !self.is_blocked && self.in_service < self.depth && self.paused_until <= now

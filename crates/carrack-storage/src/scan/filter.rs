@@ -2,23 +2,57 @@
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use carrack_model::{Entry, EntryKind, LinkPolicy, RelPath, ScanSelection};
+use carrack_model::{Entry, EntryKind, FilterLanguage, LinkPolicy, RelPath, ScanSelection};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
+use crate::filter_rules::{
+    DirectoryRules, OwnDirectoryRules, RcloneRules, RsyncRules, RuleQuery, RuleSide, path_subject,
+};
+
 /// The reasons for a name that the user's patterns, or the list of names, leave out.
-const EXCLUDED: &str = "excluded";
+pub(super) const EXCLUDED: &str = "excluded";
 const NOT_NAMED: &str = "not in the list";
 
 /// A compiled [`ScanSelection`], shared by all threads of a scan.
 #[derive(Debug)]
 pub struct ScanFilter {
     selection: ScanSelection,
-    patterns: Gitignore,
+    patterns: SelectionPatterns,
     names: Option<ListedPathSelection>,
+}
+
+/// Compiled patterns of one language.
+#[derive(Debug)]
+enum SelectionPatterns {
+    Gitignore(Gitignore),
+    Rsync(RsyncRules),
+    Rclone(RcloneRules),
+}
+
+/// A directory whose names are compared with the patterns.
+#[derive(Clone, Copy, Debug)]
+pub struct FilteredDirectory<'a> {
+    /// Its path beneath the source.
+    pub at_source: &'a RelPath,
+    /// Its path beneath the destination.
+    pub at_sink: &'a RelPath,
+    /// The rules of its own files of rules, and the inherited ones.
+    pub rules: Option<&'a DirectoryRules>,
+}
+
+/// The circumstances of a deletion that decide whether an excluded entry stays.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DeletionCircumstances {
+    /// True with `--delete-excluded`.
+    pub deletes_excluded: bool,
+    /// True for an entry of a directory that is deleted.
+    pub is_directory_deleted: bool,
 }
 
 /// An invalid pattern.
@@ -32,10 +66,63 @@ pub struct BadPattern {
 }
 
 impl BadPattern {
-    fn new(pattern: &str, error: &ignore::Error) -> BadPattern {
-        BadPattern { pattern: pattern.to_owned(), detail: error.to_string() }
+    fn new(pattern: &str, detail: impl ToString) -> BadPattern {
+        BadPattern { pattern: pattern.to_owned(), detail: detail.to_string() }
     }
 }
+
+impl SelectionPatterns {
+    fn new(selection: &ScanSelection) -> Result<SelectionPatterns, BadPattern> {
+        match selection.language {
+            FilterLanguage::Gitignore => {
+                let mut builder = GitignoreBuilder::new("");
+                for pattern in &selection.patterns {
+                    builder.add_line(None, pattern).map_err(|error| BadPattern::new(pattern, error))?;
+                }
+                let built = builder.build().map_err(|error| BadPattern::new("", error))?;
+                Ok(SelectionPatterns::Gitignore(built))
+            }
+            FilterLanguage::Rsync => {
+                let rules = RsyncRules::new(&selection.patterns);
+                rules
+                    .map(SelectionPatterns::Rsync)
+                    .map_err(|error| BadPattern::new(&error.rule, error.detail))
+            }
+            FilterLanguage::Rclone => {
+                let rules = RcloneRules::new(&selection.patterns);
+                rules.map(SelectionPatterns::Rclone).map_err(|(line, detail)| BadPattern::new(&line, detail))
+            }
+        }
+    }
+
+    /// Returns true if the patterns exclude a name; rules of rsync do so for the side of the query.
+    fn excludes(
+        &self,
+        directory: FilteredDirectory<'_>,
+        name: &[u8],
+        is_directory: bool,
+        query: RuleQuery,
+    ) -> bool {
+        match self {
+            SelectionPatterns::Gitignore(patterns) if patterns.is_empty() => false,
+            SelectionPatterns::Gitignore(patterns) => {
+                let path = path_of(directory.at_source, name);
+                patterns.matched(Path::new(OsStr::from_bytes(&path)), is_directory).is_ignore()
+            }
+            SelectionPatterns::Rsync(rules) => {
+                let subject = path_subject(directory.at_sink, name, is_directory);
+                rules.excludes(&subject, query, directory.rules)
+            }
+            SelectionPatterns::Rclone(rules) => {
+                rules.excludes(&path_of(directory.at_source, name), is_directory)
+            }
+        }
+    }
+}
+
+/// The query of a source.
+const OF_SOURCE: RuleQuery =
+    RuleQuery { side: RuleSide::Source, deletes_excluded: false, is_directory_deleted: false };
 
 impl ScanFilter {
     /// Compiles a selection; none if it selects everything.
@@ -46,46 +133,117 @@ impl ScanFilter {
         if selection.is_everything() {
             return Ok(None);
         }
-        let mut builder = GitignoreBuilder::new("");
-        for pattern in &selection.patterns {
-            builder.add_line(None, pattern).map_err(|error| BadPattern::new(pattern, &error))?;
-        }
         Ok(Some(ScanFilter {
-            patterns: builder.build().map_err(|error| BadPattern::new("", &error))?,
+            patterns: SelectionPatterns::new(selection)?,
             names: selection.names.as_deref().map(ListedPathSelection::new),
             selection: selection.clone(),
         }))
     }
 
-    /// Returns true if the patterns leave out `name` in `directory`, a path beneath the source.
-    pub fn excludes(&self, directory: &RelPath, name: &[u8], is_directory: bool) -> bool {
-        if self.patterns.is_empty() {
-            return false;
+    /// Returns true if the patterns exclude a name from the copy.
+    pub fn excludes(&self, directory: FilteredDirectory<'_>, name: &[u8], is_directory: bool) -> bool {
+        self.patterns.excludes(directory, name, is_directory, OF_SOURCE)
+    }
+
+    /// Returns true if the patterns exclude a name from the deletion at the sink.
+    pub fn protects(
+        &self,
+        directory: FilteredDirectory<'_>,
+        name: &[u8],
+        is_directory: bool,
+        deletion: DeletionCircumstances,
+    ) -> bool {
+        let DeletionCircumstances { deletes_excluded, is_directory_deleted } = deletion;
+        let is_rsync = matches!(self.patterns, SelectionPatterns::Rsync(_));
+        let query = RuleQuery { side: RuleSide::Sink, deletes_excluded, is_directory_deleted };
+        (is_rsync || !deletes_excluded) && self.patterns.excludes(directory, name, is_directory, query)
+    }
+
+    /// Returns true if it is certain at the sink that the patterns exclude a name from the copy. A rule that
+    /// comes after files of rules in directories is not certain: the source's files may differ.
+    pub fn surely_excludes(&self, directory: FilteredDirectory<'_>, name: &[u8], is_directory: bool) -> bool {
+        match &self.patterns {
+            SelectionPatterns::Rsync(rules) => {
+                rules.excludes_everywhere(&path_subject(directory.at_sink, name, is_directory), OF_SOURCE)
+            }
+            SelectionPatterns::Gitignore(_) | SelectionPatterns::Rclone(_) => {
+                self.excludes(directory, name, is_directory)
+            }
         }
-        let path = path_of(directory, name);
-        self.patterns.matched(Path::new(OsStr::from_bytes(&path)), is_directory).is_ignore()
+    }
+
+    /// Returns true if rules exclude a source that becomes the directory `sink` of the destination. Patterns
+    /// of other languages than rsync's are relative to the source, and don't match the source itself.
+    pub fn excludes_source(&self, sink: &RelPath) -> bool {
+        let SelectionPatterns::Rsync(_) = self.patterns else { return false };
+        sink.split_last().is_some_and(|(above, name)| {
+            let directory = FilteredDirectory { at_source: &above, at_sink: &above, rules: None };
+            self.excludes(directory, name, true)
+        })
+    }
+
+    /// Returns true if directories may have files of rules.
+    pub fn reads_directory_rules(&self) -> bool {
+        matches!(&self.patterns, SelectionPatterns::Rsync(rules) if !rules.merges().is_empty())
+    }
+
+    /// Reads the files of rules in a directory; `None` if it has none.
+    ///
+    /// # Errors
+    /// The reason why a file's rules are unknown, as a message.
+    pub fn own_rules(
+        &self,
+        held: BorrowedFd<'_>,
+        at_sink: &RelPath,
+    ) -> Result<Option<OwnDirectoryRules>, String> {
+        match &self.patterns {
+            SelectionPatterns::Rsync(rules) if !rules.merges().is_empty() => {
+                OwnDirectoryRules::read(rules.merges(), held, at_sink)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Returns the rules for the entries of a directory with these rules of its own, in a directory for whose
+    /// entries `above` counts.
+    ///
+    /// # Errors
+    /// If too many directories above each other have such files.
+    pub fn rules_beneath(
+        &self,
+        above: Option<&Arc<DirectoryRules>>,
+        own: Option<&OwnDirectoryRules>,
+    ) -> Result<Option<Arc<DirectoryRules>>, String> {
+        match &self.patterns {
+            SelectionPatterns::Rsync(rules) => DirectoryRules::beneath(rules.merges(), above, own),
+            SelectionPatterns::Gitignore(_) | SelectionPatterns::Rclone(_) => Ok(None),
+        }
     }
 
     /// The reason why a name is left out, independent of its size, time and target.
     pub(super) fn name_rejection(
         &self,
-        directory: &RelPath,
+        directory: FilteredDirectory<'_>,
         name: &[u8],
         is_directory: bool,
     ) -> Option<&'static str> {
         match &self.names {
-            Some(names) if !names.has(directory, name, is_directory) => Some(NOT_NAMED),
+            Some(names) if !names.has(directory.at_source, name, is_directory) => Some(NOT_NAMED),
             _ => self.excludes(directory, name, is_directory).then_some(EXCLUDED),
         }
     }
 
     /// The reason why a file, link or special file is left out.
-    pub(super) fn entry_rejection(&self, directory: &RelPath, entry: &Entry) -> Option<&'static str> {
+    pub(super) fn entry_rejection(
+        &self,
+        directory: FilteredDirectory<'_>,
+        entry: &Entry,
+    ) -> Option<&'static str> {
         let ScanSelection { size_min, size_max, newer, .. } = &self.selection;
         match self.name_rejection(directory, entry.name_at_source(), false) {
             Some(reason) => Some(reason),
             None => match &entry.kind {
-                EntryKind::Symlink { target } => self.link_rejection(directory, target),
+                EntryKind::Symlink { target } => self.link_rejection(directory.at_source, target),
                 EntryKind::Special(_) => None,
                 EntryKind::Regular { size } if size < size_min => Some("smaller than --min-size"),
                 EntryKind::Regular { size } if size_max.is_some_and(|most| *size > most) => {
@@ -225,6 +383,15 @@ mod tests {
         RelPath::new(text.as_bytes()).unwrap()
     }
 
+    fn excludes(filter: &ScanFilter, directory: &str, name: &[u8], is_directory: bool) -> bool {
+        let path = path(directory);
+        filter.excludes(
+            FilteredDirectory { at_source: &path, at_sink: &path, rules: None },
+            name,
+            is_directory,
+        )
+    }
+
     fn file(size: u64, seconds: i64) -> Entry {
         Entry {
             name: b"f"[..].into(),
@@ -251,12 +418,12 @@ mod tests {
             ("b/a", "f.c", false, false),
             ("p/q/x", "y", false, true),
         ] {
-            let found = filter.excludes(&path(directory), name.as_bytes(), is_directory);
+            let found = excludes(&filter, directory, name.as_bytes(), is_directory);
             assert_eq!(found, is_out, "{directory}/{name}");
         }
-        assert!(self::filter(&["\\#x"]).excludes(&RelPath::root(), b"#x", false));
-        assert!(!self::filter(&["*.o"]).excludes(&RelPath::root(), b"\xff", false));
-        assert!(self::filter(&["*.o"]).excludes(&RelPath::root(), b"\xff.o", false));
+        assert!(excludes(&self::filter(&["\\#x"]), "", b"#x", false));
+        assert!(!excludes(&self::filter(&["*.o"]), "", b"\xff", false));
+        assert!(excludes(&self::filter(&["*.o"]), "", b"\xff.o", false));
     }
 
     #[test]
@@ -274,11 +441,9 @@ mod tests {
         for (size, seconds, is_out) in
             [(9, 101, true), (10, 101, false), (20, 101, false), (21, 101, true), (10, 100, true)]
         {
-            assert_eq!(
-                filter.entry_rejection(&RelPath::root(), &file(size, seconds)).is_some(),
-                is_out,
-                "{size}"
-            );
+            let root = RelPath::root();
+            let directory = FilteredDirectory { at_source: &root, at_sink: &root, rules: None };
+            assert_eq!(filter.entry_rejection(directory, &file(size, seconds)).is_some(), is_out, "{size}");
         }
         assert!(ScanFilter::new(&ScanSelection::default()).unwrap().is_none());
     }
@@ -316,8 +481,10 @@ mod tests {
             ("d", "g", false, false),
             ("", "other", true, false),
         ] {
-            let out = filter.name_rejection(&path(directory), name.as_bytes(), is_directory);
-            assert_eq!(out.is_none(), is_in, "{directory}/{name}");
+            let path = path(directory);
+            let directory = FilteredDirectory { at_source: &path, at_sink: &path, rules: None };
+            let out = filter.name_rejection(directory, name.as_bytes(), is_directory);
+            assert_eq!(out.is_none(), is_in, "{path}/{name}");
         }
         assert_eq!(filter.missing().collect::<Vec<_>>(), [b"gone"]);
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use carrack_model::{CopiedDirectoryPaths, ExtraMetadata, Metadata, PathProblem, RelPath};
 use rustix::fs::{SeekFrom, seek, tell};
 
-use super::lineage::DirectoryLineage;
+use super::lineage::InheritedDirectoryState;
 use super::listing_hashes::ListingHasher;
 use super::waiting_subdirectories::PackedNames;
 use crate::{FileIdentity, RootDirectory};
@@ -20,8 +20,8 @@ pub(super) struct WalkLevel {
     place: LevelPath,
     handle: Option<Arc<OwnedFd>>,
     identity: FileIdentity,
-    /// The directory and its ancestors in the walk, if links are followed.
-    pub lineage: Option<Arc<DirectoryLineage>>,
+    /// The state for its subdirectories.
+    pub inherited: InheritedDirectoryState,
     /// The position at which the listing continues; set when the handle is released.
     position: u64,
     /// Present until the first section takes it.
@@ -54,13 +54,13 @@ impl WalkLevel {
         identity: FileIdentity,
         metadata: Metadata,
         extras: Option<Box<ExtraMetadata>>,
-        lineage: Option<Arc<DirectoryLineage>>,
+        inherited: InheritedDirectoryState,
     ) -> WalkLevel {
         WalkLevel {
             place: LevelPath::Known(directory),
             handle: Some(Arc::new(handle)),
             identity,
-            lineage,
+            inherited,
             position: 0,
             metadata: Some(metadata),
             extras,

@@ -1,9 +1,19 @@
 //! The ancestors of a directory in the walk, if links are followed: entering one of them again would never
-//! end.
+//! end. And the other state that a directory inherits.
 
 use std::sync::Arc;
 
 use crate::FileIdentity;
+use crate::filter_rules::DirectoryRules;
+
+/// The state that a directory hands on to its subdirectories.
+#[derive(Clone, Default)]
+pub(super) struct InheritedDirectoryState {
+    /// The directory and its ancestors in the walk, if links are followed.
+    pub lineage: Option<Arc<DirectoryLineage>>,
+    /// The filter rules of its own files of rules and those above, if it has any.
+    pub rules: Option<Arc<DirectoryRules>>,
+}
 
 /// A directory and its ancestors in the walk.
 pub(super) struct DirectoryLineage {

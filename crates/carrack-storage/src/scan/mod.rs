@@ -26,7 +26,7 @@ use carrack_model::limits::IO_THREADS_MAX;
 use carrack_model::{DirectorySection, EntryFailure, FailureKind, RelPath};
 
 use crate::{ExtraMetadataReader, FileIdentity, RootDirectory};
-pub use filter::{BadPattern, ScanFilter};
+pub use filter::{BadPattern, DeletionCircumstances, FilteredDirectory, ScanFilter};
 pub use listing_hashes::{AbsenceProofFailure, ScanListingProof};
 use queue::TaskQueue;
 use walker::ScanWalker;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use carrack_model::CopiedDirectoryPaths;
 
-use super::lineage::DirectoryLineage;
+use super::lineage::InheritedDirectoryState;
 
 /// A directory that was found and not yet opened.
 pub(super) struct ChildDirectory {
@@ -18,8 +18,8 @@ pub(super) struct ChildDirectory {
     pub parent: Arc<OwnedFd>,
     /// Its path; the last component of `source` is its name in `parent`.
     pub directory: Arc<CopiedDirectoryPaths>,
-    /// The lineage of the parent.
-    pub lineage: Option<Arc<DirectoryLineage>>,
+    /// The state of the parent.
+    pub inherited: InheritedDirectoryState,
 }
 
 /// Work for a thread.

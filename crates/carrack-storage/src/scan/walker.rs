@@ -22,12 +22,14 @@ use carrack_model::{
 use rustix::fs::{FileType, RawDir, fstat};
 use rustix::io::Errno;
 
+use super::filter::{EXCLUDED, FilteredDirectory};
 use super::inspect::{ScannedNameClassifier, ScannedNameResult};
 use super::level::WalkLevel;
-use super::lineage::DirectoryLineage;
+use super::lineage::{DirectoryLineage, InheritedDirectoryState};
 use super::queue::{ChildDirectory, ScanTask, TaskQueue};
 use super::{ScanRoot, ScanRootScope, ScannedItem, SourceScan};
 use crate::extras_source::AttributeHolder;
+use crate::filter_rules::DirectoryRules;
 use crate::source_error::source_failure_kind_of;
 use crate::status::metadata_of;
 use crate::{FileIdentity, RootDirectory};
@@ -111,14 +113,18 @@ impl<'a> ScanWalker<'a> {
             ScanRootScope::Tree { sink } => {
                 let directory =
                     CopiedDirectoryPaths { root_index, source: RelPath::root(), sink: sink.clone() };
+                if scan.filter.as_ref().is_some_and(|filter| filter.excludes_source(sink)) {
+                    return self.report_skipped(&directory, b"", EXCLUDED);
+                }
+                let above = InheritedDirectoryState::default();
                 match root.open_directory(&RelPath::root()) {
-                    Ok(handle) => self.push_directory(handle, Arc::new(directory), None),
+                    Ok(handle) => self.push_directory(handle, Arc::new(directory), &above),
                     Err(error) => {
                         let directory = Arc::new(directory);
                         self.begin_unlisted(
                             || root.enter_directory(&RelPath::root()),
                             directory,
-                            None,
+                            &above,
                             &error,
                         )
                     }
@@ -148,7 +154,8 @@ impl<'a> ScanWalker<'a> {
             return self.report_failure(&directory, name, FailureKind::BadName, "not a file name".to_owned());
         };
         let inspected = self.inspect(&directory, root.as_fd(), &name, FileType::Unknown, follow);
-        if let Some(reason) = self.rejection_reason(&directory.source, name.to_bytes(), &inspected) {
+        let place = FilteredDirectory { at_source: &directory.source, at_sink: &directory.sink, rules: None };
+        if let Some(reason) = self.rejection_reason(place, name.to_bytes(), &inspected) {
             return self.report_skipped(&directory, name.to_bytes(), reason);
         }
         match inspected {
@@ -178,13 +185,13 @@ impl<'a> ScanWalker<'a> {
     fn enter(&mut self, child: &ChildDirectory) -> ScanControlFlow {
         let root = &self.scan.roots[child.directory.root_index as usize].root;
         match root.open_child_directory(child.parent.as_fd(), &child.directory.source) {
-            Ok(handle) => self.push_directory(handle, Arc::clone(&child.directory), child.lineage.as_ref()),
+            Ok(handle) => self.push_directory(handle, Arc::clone(&child.directory), &child.inherited),
             Err(errno) => {
-                let (directory, lineage) = (Arc::clone(&child.directory), child.lineage.as_ref());
+                let directory = Arc::clone(&child.directory);
                 self.begin_unlisted(
                     || Ok(root.enter_child_directory(child.parent.as_fd(), &child.directory.source)?),
                     directory,
-                    lineage,
+                    &child.inherited,
                     &errno.into(),
                 )
             }
@@ -196,7 +203,7 @@ impl<'a> ScanWalker<'a> {
         &mut self,
         open: impl FnOnce() -> io::Result<OwnedFd>,
         directory: Arc<CopiedDirectoryPaths>,
-        above: Option<&Arc<DirectoryLineage>>,
+        above: &InheritedDirectoryState,
         error: &io::Error,
     ) -> ScanControlFlow {
         let filter = self.scan.filter.as_ref().filter(|_| error.kind() == io::ErrorKind::PermissionDenied);
@@ -228,7 +235,7 @@ impl<'a> ScanWalker<'a> {
         &mut self,
         handle: OwnedFd,
         directory: Arc<CopiedDirectoryPaths>,
-        above: Option<&Arc<DirectoryLineage>>,
+        above: &InheritedDirectoryState,
     ) -> ScanControlFlow {
         let stat = match fstat(&handle) {
             Ok(stat) => stat,
@@ -243,7 +250,7 @@ impl<'a> ScanWalker<'a> {
             return self.report_skipped(&directory, b"", "on another file system");
         }
         let lineage = if self.follows_links() {
-            match DirectoryLineage::enter(identity, above.cloned()) {
+            match DirectoryLineage::enter(identity, above.lineage.clone()) {
                 None => {
                     return self.report_failure(
                         &directory,
@@ -257,16 +264,35 @@ impl<'a> ScanWalker<'a> {
         } else {
             None
         };
+        let rules = match self.directory_rules(&directory, handle.as_fd(), above) {
+            Ok(rules) => rules,
+            Err(detail) => return self.report_failure(&directory, b"", FailureKind::ReadError, detail),
+        };
+        let inherited = InheritedDirectoryState { lineage, rules };
         let spot = AttributeHolder::Open(handle.as_fd());
         let extras = self.scan.extras.as_ref().and_then(|extras| extras.read(spot, stat.st_uid, stat.st_gid));
         let sealing = self.scan.record.as_ref().and_then(|record| record.start_seal(handle.as_fd()));
-        let mut level = WalkLevel::new(directory, handle, identity, metadata_of(&stat), extras, lineage);
+        let mut level = WalkLevel::new(directory, handle, identity, metadata_of(&stat), extras, inherited);
         level.sealing = sealing;
         self.stack.push(level);
         if let Some(index) = self.stack.len().checked_sub(self.open_levels_max + 1) {
             self.stack[index].release();
         }
         ON
+    }
+
+    /// Returns the filter rules for the entries of a directory, from its own files of rules and those above.
+    fn directory_rules(
+        &self,
+        directory: &CopiedDirectoryPaths,
+        handle: BorrowedFd<'_>,
+        above: &InheritedDirectoryState,
+    ) -> Result<Option<Arc<DirectoryRules>>, String> {
+        let Some(filter) = self.scan.filter.as_ref().filter(|filter| filter.reads_directory_rules()) else {
+            return Ok(None);
+        };
+        let own = filter.own_rules(handle, &directory.sink)?;
+        filter.rules_beneath(above.rules.as_ref(), own.as_ref())
     }
 
     /// Returns true if a directory lies on a file system that is left out.
@@ -313,14 +339,14 @@ impl<'a> ScanWalker<'a> {
             self.report_failure(level.directory(), name, FailureKind::BadName, problem.to_string())?;
         }
         level.children.drop_first();
-        let lineage = level.lineage.clone();
+        let inherited = level.inherited.clone();
         if level.is_done() {
             self.leave(&level);
         } else {
             self.stack.push(level);
         }
         let Some(Ok(directory)) = first else { return ON };
-        match self.queue.offer(ChildDirectory { parent, directory, lineage }) {
+        match self.queue.offer(ChildDirectory { parent, directory, inherited }) {
             Some(child) => self.enter(&child),
             None => ON,
         }
@@ -383,7 +409,13 @@ impl<'a> ScanWalker<'a> {
             record.add_name(sealing, name.to_bytes());
         }
         let inspected = self.inspect(level.directory(), handle, name, listed_type, false);
-        if let Some(reason) = self.rejection_reason(&level.directory().source, name.to_bytes(), &inspected) {
+        let directory = level.directory();
+        let place = FilteredDirectory {
+            at_source: &directory.source,
+            at_sink: &directory.sink,
+            rules: level.inherited.rules.as_deref(),
+        };
+        if let Some(reason) = self.rejection_reason(place, name.to_bytes(), &inspected) {
             return self.report_skipped(level.directory(), name.to_bytes(), reason);
         }
         if let (Some(sealing), ScannedNameResult::Entry(..) | ScannedNameResult::Directory) =
@@ -430,7 +462,7 @@ impl<'a> ScanWalker<'a> {
     /// The reason why the filter rejects an entry, if it does.
     fn rejection_reason(
         &self,
-        directory: &RelPath,
+        directory: FilteredDirectory<'_>,
         name: &[u8],
         inspected: &ScannedNameResult,
     ) -> Option<&'static str> {

@@ -23,6 +23,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::exit::{ExitReason, ExitStatus};
 use crate::lifetime::{format_moment, now_s};
 pub use crate::options::cp::CpArgs;
+use crate::output_watch;
 use crate::register::home_directory;
 use crate::register::transfer_id::transfer_id;
 use crate::register::tuner_store::TunerStore;
@@ -35,6 +36,7 @@ use crate::remote::route::{RemoteEnds, TransferEndsAndPaths};
 use crate::remote::stop_control::StopControl;
 use crate::remote::tuner_endpoints::TransferEndNames;
 use crate::sharing::grant_exchange;
+use crate::signals::OutputSignals;
 use crate::user_error::{UserError, warn};
 use crate::views::live::LiveView;
 use crate::views::manifest::ManifestWriter;
@@ -60,7 +62,11 @@ pub fn run(args: &CpArgs) -> ExitStatus {
         return launch_in_background(args);
     }
     match CopyJob::new(args).and_then(|job| Ok((job.reporter()?, job))) {
-        Ok((reporter, job)) => {
+        Ok((reporter, mut job)) => {
+            if let Err((trouble, exit)) = job.watch_output(&reporter) {
+                trouble.print();
+                return exit;
+            }
             let conclusion = job.copy(&reporter);
             let was_mistaken = conclusion.did_nothing() && !reporter.has_moved();
             let exit = reporter.finish(conclusion);
@@ -109,6 +115,10 @@ fn valid_identity(args: &CpArgs) -> Result<TransferIdentity, UserError> {
     Ok(identity)
 }
 
+fn unwatched_signals(error: io::Error) -> (UserError, ExitStatus) {
+    (UserError::new(format!("signals can't be watched: {error}")), ExitStatus::Nothing)
+}
+
 fn with_usage_exit(trouble: UserError) -> (UserError, ExitStatus) {
     (trouble, ExitStatus::Usage)
 }
@@ -119,6 +129,8 @@ struct CopyJob<'a> {
     far: RemoteEnds,
     transfer: TransferRequest,
     stop_control: StopControl,
+    /// The signals that request output, until a thread watches them.
+    output_signals: Option<OutputSignals>,
     /// Its record in the register.
     noted: Option<Arc<Mutex<NotedCopy>>>,
 }
@@ -231,11 +243,19 @@ impl<'a> CopyJob<'a> {
             feed: None,
         };
         let stop_control = StopControl::watch_signals().map_err(|trouble| (trouble, ExitStatus::Nothing))?;
+        let output_signals = Some(OutputSignals::watch().map_err(unwatched_signals)?);
         let timed = args.transfer.timeout.map_or(Ok(()), |longest| stop_control.end_after(longest));
         let timed = timed
             .and_then(|()| args.transfer.stop_at.map_or(Ok(()), |moment_s| stop_control.end_at(moment_s)));
         timed.map_err(|trouble| (trouble, ExitStatus::Nothing))?;
-        Ok(CopyJob { args, far: route.far, transfer, stop_control, noted })
+        Ok(CopyJob { args, far: route.far, transfer, stop_control, output_signals, noted })
+    }
+
+    /// Starts the thread that shows the status on request, and regularly in a batch job.
+    fn watch_output(&mut self, reporter: &TransferReporter) -> Result<(), (UserError, ExitStatus)> {
+        let Some(signals) = self.output_signals.take() else { return Ok(()) };
+        let (abort, every) = (self.stop_control.abort.clone(), self.args.status_interval());
+        output_watch::start(signals, abort, every, reporter.output()).map_err(unwatched_signals)
     }
 
     fn reporter(&self) -> Result<TransferReporter, (UserError, ExitStatus)> {
@@ -274,7 +294,12 @@ impl<'a> CopyJob<'a> {
     fn copy(&self, observer: &TransferReporter) -> report::SessionConclusion {
         match &self.far {
             RemoteEnds::Neither => {
-                let outcome = copy_local(&self.transfer, observer, &self.stop_control.abort);
+                let abort = &self.stop_control.abort;
+                let mut session = self.with_stop_check(|way| {
+                    Ok(copy_local(&self.request_for_next_session(way, observer), observer, abort))
+                });
+                let outcome = run_with_retries(self.args.transfer.retry, observer, abort, &mut session);
+                drop(session);
                 self.conclude(outcome, |error| far_end::explain(error, None))
             }
             RemoteEnds::Source(far) => self.copy_with_far_end(far, SessionRole::Sink, observer),
@@ -381,7 +406,8 @@ impl<'a> CopyJob<'a> {
     ) -> Result<(ReachedFarEnd<'f>, PeerChannel), SessionError> {
         let (protection, stall) = (self.args.transfer.protection(), self.args.transfer.stall_timeout);
         let shares = *self.args.transfer.meta_scheduler() != MetaSchedulerChoice::Off;
-        let approach = FarEndAccess { args: &self.args.far, protection, stall, shares };
+        let is_quiet = self.args.quiet;
+        let approach = FarEndAccess { args: &self.args.far, protection, stall, shares, is_quiet };
         connect_to_far_end(far, approach, &self.stop_control)?.ok_or(SessionError::Interrupted)
     }
 
@@ -400,7 +426,8 @@ impl<'a> CopyJob<'a> {
                 (ExitReason::Interrupted, None, false)
             }
             Err(error) => {
-                let is_final = matches!(error.retry_chance(), RetryChance::Never | RetryChance::OnceMet);
+                let is_final = matches!(error.retry_chance(), RetryChance::Never | RetryChance::OnceMet)
+                    && !error.is_storage_fault();
                 (ExitReason::Failed, Some(explain(&error)), is_final)
             }
         };
@@ -561,7 +588,7 @@ fn create_views(
     }
     let bar = (volume >= TalkVolume::Normal && !args.dry_run && is_live_terminal())
         .then(report::ProgressLine::on_stderr);
-    let talk = StderrTextView::new(io::stderr(), volume, bar);
+    let talk = StderrTextView::new(io::stderr(), volume, bar).with_status();
     views.push(Box::new(talk.in_colour(colour::wants_colour(&io::stderr()))));
     views
 }

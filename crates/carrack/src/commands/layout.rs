@@ -14,9 +14,9 @@ use crate::views::output::StdoutReportWriter;
 /// Show the storage targets of files
 ///
 /// For each file: its file system, size and striping, how many of its bytes lie on each storage target (OST,
-/// OSD, brick, disk), and how far that is from even. For a directory: the target of files without a layout of
-/// their own, and how new files in it are striped, where that is known. Bytes are counted up to the file's
-/// size, holes included.
+/// OSD, brick, disk), how far that is from even, and each target's server, where that is known. For a
+/// directory: the target of files without a layout of their own, and how new files in it are striped, where
+/// that is known. Bytes are counted up to the file's size, holes included.
 ///
 /// Links that are named are followed. Never reads a file's bytes: files that were released to an archive stay
 /// there.
@@ -39,8 +39,8 @@ pub struct LayoutArgs {
     #[arg(long)]
     json: bool,
 
-    /// Mounts that form one set, each of them one storage target
-    #[arg(long, value_name = "DIR,DIR...", value_delimiter = ',', value_hint = ValueHint::DirPath)]
+    /// Mounts that form one set, each of them one storage target; `SERVER=DIR` names a mount's server
+    #[arg(long, value_name = "[SERVER=]DIR,...", value_delimiter = ',', value_hint = ValueHint::DirPath)]
     targets: Vec<PathBuf>,
 }
 

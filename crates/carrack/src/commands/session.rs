@@ -4,20 +4,23 @@
 //! the channel: later output to stdout goes to stderr.
 
 use std::fs::File;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::os::fd::OwnedFd;
 
-use carrack_engine::{AbortHandle, ControlChannel, ProcessOwnerAccessPolicy, TransferOutcome, serve};
+use carrack_engine::{
+    AbortHandle, ControlChannel, ProcessOwnerAccessPolicy, SessionError, TransferOutcome, serve,
+};
 use carrack_model::ProtectionLevel;
 use carrack_options::MetaSchedulerChoice;
 use clap::Args;
 use rustix::{io::fcntl_dupfd_cloexec, stdio};
 
 use crate::exit::{ExitReason, ExitStatus};
+use crate::output_watch::{self, StatusOutput};
 use crate::register::tuner_store::TunerStore;
 use crate::remote::tuner_endpoints::TransferEndNames;
 use crate::sharing::grant_exchange;
-use crate::signals;
+use crate::signals::{self, OutputSignals};
 use crate::user_error::UserError;
 
 /// The lowest number of the channel's descriptors: far from those of standard streams.
@@ -66,7 +69,23 @@ fn prepare_session() -> io::Result<(OwnedFd, OwnedFd, AbortHandle)> {
     let (input, output) = take_standard_streams()?;
     let abort = AbortHandle::new()?;
     signals::watch_signals(abort.clone(), || ())?;
+    output_watch::start(OutputSignals::watch()?, abort.clone(), None, FarEndOutput(abort.clone()))?;
     Ok((input, output, abort))
+}
+
+/// The output of a far end to stderr, which ssh passes to the user.
+struct FarEndOutput(AbortHandle);
+
+impl StatusOutput for FarEndOutput {
+    fn show_status(&self, _is_requested: bool) {
+        let requests = self.0.outstanding_requests();
+        self.warn(format!("waits for {}", requests.as_deref().unwrap_or("no storage")));
+    }
+
+    fn warn(&self, text: String) {
+        // ssh may be gone.
+        let _ = writeln!(io::stderr(), "carrack session: {text}");
+    }
 }
 
 /// Returns the control channel; `/dev/null` and stderr replace it from now on.
@@ -82,6 +101,7 @@ fn take_standard_streams() -> io::Result<(OwnedFd, OwnedFd)> {
 fn exit_status_of(outcome: &TransferOutcome) -> ExitStatus {
     let end = match &outcome.result {
         Ok(()) => ExitReason::Reached,
+        Err(SessionError::Version(_)) => return ExitStatus::OtherVersion,
         Err(error) if error.is_interrupted() => ExitReason::Interrupted,
         Err(_) => ExitReason::Failed,
     };

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use carrack_engine::{
     EntryDifference, EqualPairs, SessionError, SessionRole, TreeVerification, VerifyEndExaminer,
@@ -17,13 +19,16 @@ use clap::{Args, ValueEnum, ValueHint};
 use crate::exit::{self, ExitStatus};
 use crate::options::compared_metadata::VerifyMetadataArgs;
 use crate::options::far_end_connection::FarArgs;
+use crate::output_watch::{self, StatusOutput};
 use crate::remote::browser::{BrowseStop, locations};
 use crate::remote::far_end::{self, FailedFarEnd, FarEndAccess, ReachedFarEnd, connect_to_far_end};
 use crate::remote::location::EndLocation;
 use crate::remote::stop_control::StopControl;
+use crate::signals::OutputSignals;
 use crate::user_error::UserError;
 use crate::views::manifest_reader::ManifestLines;
 use crate::views::output::print_stdout_error;
+use crate::views::quantity::{clock, group_digits};
 use crate::views::verify::{VerifyOutputFormat, write_finding, write_summary};
 
 const PART: &str = "Partial comparison";
@@ -178,6 +183,27 @@ struct ValidatedVerifyCommand<'a> {
     sources: Vec<EndLocation>,
     destination: EndLocation,
     stop_control: StopControl,
+    status: VerifyStatus,
+}
+
+/// The counts of a running comparison, which SIGUSR1 prints.
+#[derive(Clone)]
+struct VerifyStatus {
+    began: Instant,
+    totals: Arc<Mutex<VerifyTotals>>,
+}
+
+impl StatusOutput for VerifyStatus {
+    fn show_status(&self, _is_requested: bool) {
+        let totals = *self.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        let (equal, bytes) = (group_digits(totals.equal), size::format_size(totals.bytes_equal));
+        let after = clock(self.began.elapsed().as_secs());
+        let failed = group_digits(totals.failed());
+        let _ = writeln!(
+            io::stderr(),
+            "carrack: after {after}: {equal} entries are equal ({bytes}), {failed} differ or could not be compared"
+        );
+    }
 }
 
 fn print_usage_error(message: &str, hint: &str) -> ExitStatus {
@@ -219,7 +245,16 @@ impl<'a> ValidatedVerifyCommand<'a> {
             trouble.print();
             ExitStatus::Nothing
         })?;
-        Ok(ValidatedVerifyCommand { args, sources, destination, stop_control })
+        let status = VerifyStatus { began: Instant::now(), totals: Arc::default() };
+        OutputSignals::watch()
+            .and_then(|signals| {
+                output_watch::start(signals, stop_control.abort.clone(), None, status.clone())
+            })
+            .map_err(|error| {
+                UserError::new(format!("signals can't be watched: {error}")).print();
+                ExitStatus::Nothing
+            })?;
+        Ok(ValidatedVerifyCommand { args, sources, destination, stop_control, status })
     }
 
     fn run(&self) -> ExitStatus {
@@ -275,7 +310,9 @@ impl<'a> ValidatedVerifyCommand<'a> {
         };
         let checks = self.args.metadata.checks();
         let told: &mut dyn FnMut(VerifyFinding) = &mut |finding| report.report_finding(&finding);
-        let mut verifying = TreeVerification::new(&mut sink, kept, told).checking(checks);
+        let mut verifying = TreeVerification::new(&mut sink, kept, told)
+            .checking(checks)
+            .sharing_totals(Arc::clone(&self.status.totals));
         let compared = match &self.args.manifest {
             Some(path) => self.compare_manifest(path, &mut verifying, lost),
             None => self.sources.iter().try_for_each(|source| self.compare_tree(source, &mut verifying)),

@@ -2,20 +2,30 @@
 //! its output.
 
 use std::ffi::{OsStr, OsString};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use carrack_engine::EndSettings;
-use carrack_model::limits::SLOT_BYTES_DEFAULT;
 use carrack_model::{AgreedTransferSpec, ObjectChecksumAlgorithm, SyncRules};
 use carrack_options::{CONNECTION, DATA, TransferArgs};
 use clap::{Args, ValueHint};
 
 use crate::exit;
+use crate::lifetime;
 use crate::options::far_end_connection::FarArgs;
 use crate::options::foreign::RefusedRsyncArgs;
 use crate::user_error::UserError;
 
 const TALK: &str = "Output";
+
+/// The interval of lines about the status without a terminal: a job's output of a day has 1,440.
+const STATS_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Parses an interval in seconds or with a unit; 0 is none.
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    if text.trim() == "0" { Ok(Duration::ZERO) } else { lifetime::parse_timeout(text) }
+}
 
 /// Copy files and directories: here, to another host, or from one
 ///
@@ -79,6 +89,13 @@ pub struct CpArgs {
     #[arg(long, help_heading = TALK)]
     pub json: bool,
 
+    /// Print a line about the status at this interval; 0: never [default: 60 without a terminal, else 0]
+    ///
+    /// A number alone is in seconds; 5m is five minutes. SIGUSR1 prints the line at once, and SIGUSR2
+    /// switches --verbose on and off.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_interval, conflicts_with_all = ["json", "quiet", "dry_run", "tui"], help_heading = TALK)]
+    pub stats: Option<Duration>,
+
     /// Write a page about the transfer to FILE (HTML): copied files, rates over time, per target and lane,
     /// sizes, failures
     ///
@@ -129,6 +146,14 @@ pub struct CpArgs {
 }
 
 impl CpArgs {
+    /// Returns the interval of lines about the status; by default there are none where somebody watches the
+    /// progress, and in the background, where `carrack status` shows it.
+    pub fn status_interval(&self) -> Option<Duration> {
+        let is_watched = self.json || self.quiet || self.tui || self.dry_run || self.in_background;
+        let default = if is_watched || io::stderr().is_terminal() { Duration::ZERO } else { STATS_INTERVAL };
+        Some(self.stats.unwrap_or(default)).filter(|interval| !interval.is_zero())
+    }
+
     /// Returns the sources, at least one, and the destination.
     pub fn paths(&self) -> Result<(&[OsString], &OsStr), UserError> {
         match self.paths.split_last() {
@@ -222,14 +247,11 @@ More examples:
   carrack cp --ports 50000-50100 --connect-from sink big [2001:db8::7]:
 
 ";
-    debug_assert_eq!(SLOT_BYTES_DEFAULT, 1 << 20, "the default of --object-size says 1MiB");
     exit::help(EXAMPLES)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use carrack_engine::JournalSettings;
     use carrack_model::limits::{POOL_BYTES_DEFAULT, RETRIES_DEFAULT, SLOT_BYTES_MAX, SLOT_BYTES_MIN};
     use carrack_model::{
@@ -242,6 +264,20 @@ mod tests {
 
     fn parse(words: &[&str]) -> Result<CpArgs, clap::Error> {
         crate::options::tests::parse(words)
+    }
+
+    #[test]
+    fn the_status_has_an_interval() {
+        for (words, seconds) in [(&["--stats", "0"][..], 0), (&["--stats", "30"], 30), (&["--stats=5m"], 300)]
+        {
+            let args = parse(&[words, &["a", "b"]].concat()).unwrap();
+            assert_eq!(args.status_interval().unwrap_or_default().as_secs(), seconds, "{words:?}");
+        }
+        assert_eq!(parse(&["--json", "a", "b"]).unwrap().status_interval(), None);
+        for words in [["--stats", "x"], ["--stats", "-1"]] {
+            assert!(parse(&[&words[..], &["a", "b"]].concat()).is_err(), "{words:?}");
+        }
+        assert!(parse(&["--stats", "9", "--json", "a", "b"]).is_err());
     }
 
     #[test]

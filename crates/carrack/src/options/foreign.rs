@@ -1,8 +1,10 @@
-//! Options of scp, rsync and `carrack sync` that `carrack cp` does not have: the error names the way to the
-//! same result.
+//! Options and commands of cp, scp and rsync that carrack does not have, and those of `carrack sync` that
+//! `carrack cp` does not have: the error names the way to the same result.
+
+use std::ffi::OsString;
 
 use carrack_options::SyncOptions;
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
@@ -54,11 +56,78 @@ const COMMANDS: [(&str, &str, &str); 1] = [(
     "`carrack cp -r SRC DST`, then `carrack verify SRC DST`, then `carrack rm -r SRC`",
 )];
 
-/// Returns the error about a command that only other programs have.
-pub fn foreign_command_error(error: &clap::Error) -> Option<UserError> {
-    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else { return None };
-    let (_, message, hint) = COMMANDS.iter().find(|(known, ..)| known == name)?;
-    Some(UserError::new(*message).hint(*hint))
+/// Options of cp, scp and rsync, with what there is in their place.
+const OPTIONS: [(&[&str], &str); 17] = [
+    (&["-t", "--times"], "leave it out: times are kept always"),
+    (&["-l", "--links"], "leave it out: symbolic links are copied as links; a rate is --bwlimit's"),
+    (&["-R", "--relative"], "`carrack cp -r` copies directories; paths as they are given are --files-from's"),
+    (
+        &["-f", "--force", "--ignore-errors"],
+        "leave it out: files are replaced when their copies are complete",
+    ),
+    (
+        &["--inplace", "-W", "--whole-file", "--no-whole-file"],
+        "leave it out: a file that differs is sent whole, and replaced at once",
+    ),
+    (
+        &["--partial", "--partial-dir", "--append", "--append-verify"],
+        "leave it out: the same command, run again, sends only what is missing",
+    ),
+    (
+        &["--remove-source-files", "--remove-sent-files"],
+        "copy, then `carrack verify SOURCE DESTINATION`, then `carrack rm -r SOURCE`",
+    ),
+    (&["-C", "--cvs-exclude"], "write the patterns to a file, and name it with --exclude-from"),
+    (&["-F"], "--filter ': .rsync-filter'"),
+    (&["-o", "-4", "-6"], "options of ssh go into its command: --ssh 'ssh -o …'"),
+    (&["-3"], "data goes directly between both hosts; --relay sends it through this one"),
+    (&["-m", "--prune-empty-dirs"], "leave it out: empty directories are copied too"),
+    (&["--mkpath"], "`carrack mkdir -p` makes the directories above the destination"),
+    (&["--size-only"], "size and time are compared; --modify-window allows a difference in time"),
+    (
+        &["--human-readable", "--info", "--out-format"],
+        "leave it out: sizes have units; --json is for programs",
+    ),
+    (&["-D"], "-a copies devices and pipes too"),
+    (&["--rsync-path"], "--remote-carrack COMMAND"),
+];
+
+/// Returns the error about a command or an option that only other programs have.
+pub fn foreign_word_error(error: &clap::Error) -> Option<UserError> {
+    if let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) {
+        let (_, message, hint) = COMMANDS.iter().find(|(known, ..)| known == name)?;
+        return Some(UserError::new(*message).hint(*hint));
+    }
+    if error.kind() != ErrorKind::UnknownArgument {
+        return None;
+    }
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidArg) else { return None };
+    let name = typed.split(['=', ' ']).next().unwrap_or(typed);
+    let (_, instead) = OPTIONS.iter().find(|(names, _)| names.contains(&name))?;
+    Some(UserError::new(format!("{name} is an option of other programs")).hint(*instead))
+}
+
+fn is_help_in_bundle(word: &str) -> bool {
+    word.len() > 2 && word.starts_with('-') && !word.starts_with("--") && word.contains('h')
+}
+
+/// Commands with sources and destinations, which get `-h` from people who want readable sizes, as rsync and
+/// ls take it.
+const COMMANDS_WITH_PATHS: [&str; 7] = ["cp", "sync", "submit", "ls", "stat", "rm", "verify"];
+
+/// Returns the error about `-h` beside other words: help, and exit status 0, would hide from a script that
+/// nothing was done.
+pub fn help_beside_words_error(words: &[OsString]) -> Option<UserError> {
+    let mut words = words.iter().skip(1).map(|word| word.to_string_lossy());
+    let command = words.next().filter(|command| COMMANDS_WITH_PATHS.contains(&&**command))?;
+    let words: Vec<_> = words.take_while(|word| word != "--").collect();
+    let bundled = words.iter().any(|word| is_help_in_bundle(word));
+    let beside_path =
+        words.iter().any(|word| word == "-h") && words.iter().any(|word| !word.starts_with('-'));
+    (bundled || beside_path).then(|| {
+        UserError::new("-h is for help, and nothing was done")
+            .hint(format!("leave -h out, sizes have units anyway; help is `carrack {command} -h`"))
+    })
 }
 
 /// Returns the options of `carrack sync` alone, hidden.
@@ -135,11 +204,49 @@ mod tests {
     fn a_move_is_a_copy_a_comparison_and_a_removal() {
         let carrack = crate::options::config::command_with_valued_flags();
         let error = carrack.try_get_matches_from(["carrack", "mv", "a", "h:b"]).unwrap_err();
-        let line = foreign_command_error(&error).unwrap().line();
+        let line = foreign_word_error(&error).unwrap().line();
         assert!(
             ["carrack cp", "carrack verify", "carrack rm"].iter().all(|way| line.contains(way)),
             "{line}"
         );
+    }
+
+    #[test]
+    fn options_of_others_have_a_hint() {
+        let carrack = crate::options::config::command_with_valued_flags();
+        for name in OPTIONS.iter().flat_map(|(names, _)| *names) {
+            let error =
+                carrack.clone().try_get_matches_from(["carrack", "sync", name, "a", "h:b"]).unwrap_err();
+            assert!(
+                foreign_word_error(&error).is_some_and(|trouble| trouble.hint.is_some()),
+                "{name}: {error}"
+            );
+        }
+        let wrong =
+            carrack.clone().try_get_matches_from(["carrack", "cp", "--frobnicate", "a", "b"]).unwrap_err();
+        assert!(foreign_word_error(&wrong).is_none());
+    }
+
+    #[test]
+    fn help_beside_paths_is_an_error() {
+        let of = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            help_beside_words_error(&words).is_some()
+        };
+        for line in ["carrack sync -avh a h:b", "carrack cp a b -h", "carrack ls -lh h:", "carrack sync -avh"]
+        {
+            assert!(of(line), "{line}");
+        }
+        for line in [
+            "carrack cp -h",
+            "carrack -h",
+            "carrack cp --help",
+            "carrack help cp",
+            "carrack cp -- -h",
+            "carrack topo -h x",
+        ] {
+            assert!(!of(line), "{line}");
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ carrack moves big data sets between storage systems, over ssh.
 First copies:
   carrack cp -r data host:/archive        data becomes /archive/data at host
   carrack sync data/ host:/archive/data   again: send only what differs
-The other host needs carrack too, and sshd; no daemon, and no open port.
+The other host needs sshd and no open port. A static carrack sends itself there.
 
 Help:
   carrack --help                          all commands

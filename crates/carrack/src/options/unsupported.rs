@@ -8,7 +8,7 @@ const NOBODY: &str = "nobody logs in anywhere: data goes from mover to mover";
 
 /// Name, true if it has a value, and the hint. `carrack-options` has the refused ones among the options of
 /// every transfer.
-const OPTIONS: [(&str, bool, &str); 19] = [
+const OPTIONS: [(&str, bool, &str); 22] = [
     ("recursive", false, "leave it out: directories are copied with everything in them"),
     ("background", false, "leave it out: a submitted transfer goes on without this command"),
     ("dry-run", false, "`carrack cp -n` lists what would be copied"),
@@ -19,12 +19,15 @@ const OPTIONS: [(&str, bool, &str); 19] = [
     ("ssh-identity", true, NOBODY),
     ("ssh-jump", true, NOBODY),
     ("remote-carrack", true, NOBODY),
+    ("no-bootstrap", false, NOBODY),
+    ("bootstrap-dir", true, NOBODY),
     ("identity", true, "movers prove themselves to each other; the API wants a token (--token-file)"),
     ("token", true, "movers prove themselves to each other; the API's is named by --token-file"),
     ("connect-timeout", true, "whoever carries the transfer out tries again by himself"),
     ("json", false, "stdout has the ID only; `carrack status --json` has the rest"),
     ("report", true, "`carrack cp --report` writes one; `carrack status` tells of submitted transfers"),
     ("log-file", true, "`carrack log ID` prints the messages of a submitted transfer"),
+    ("stats", true, "`carrack status --watch` shows how it does"),
     ("tui", false, "`carrack status --watch` shows how it does"),
     ("quiet", false, "redirect stderr; stdout has the ID only"),
     ("verbose", false, "`carrack status --watch` tells more"),

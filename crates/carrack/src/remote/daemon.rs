@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use carrack_engine::{AbortHandle, ControlChannel, PeerChannel, RetryChance, TlsHandshakeError};
+use carrack_engine::{AbortHandle, PeerChannel, RetryChance, TlsHandshakeError};
 use carrack_model::escape;
 use carrack_transport::{TlsChannel, resolve};
 use carrack_trust::{client_config, handshake_hint, speaks_carrack};
@@ -62,7 +62,7 @@ pub fn connect(
     }
     // Data connections go to the address that answered.
     let host = address.to_canonical().to_string();
-    Ok(Some(PeerChannel { channel: ControlChannel::Tls(Box::new(channel)), host, token }))
+    Ok(Some(PeerChannel::over_tls(channel, host, token)))
 }
 
 /// Tries the addresses one after the other, and returns the first connection.

@@ -49,13 +49,15 @@ pub struct FarEndAccess<'a> {
     pub shares: bool,
     /// Silence after which the far end counts as dead.
     pub stall: Duration,
+    /// True if only errors and warnings are to be printed.
+    pub is_quiet: bool,
 }
 
 impl<'a> FarEndAccess<'a> {
     /// Creates the options of commands that copy nothing.
     pub fn without_transfer(args: &'a FarArgs) -> FarEndAccess<'a> {
         let stall = Duration::from_millis(STALL_MS_DEFAULT.into());
-        FarEndAccess { args, protection: ProtectionLevel::default(), shares: true, stall }
+        FarEndAccess { args, protection: ProtectionLevel::default(), shares: true, stall, is_quiet: false }
     }
 }
 
@@ -88,14 +90,15 @@ pub fn connect_to_far_end<'a>(
     approach: FarEndAccess<'a>,
     stop_control: &StopControl,
 ) -> Result<Option<(ReachedFarEnd<'a>, PeerChannel)>, UnreachedFarEnd> {
-    let FarEndAccess { args, protection, shares, stall } = approach;
+    let FarEndAccess { args, protection, shares, stall, is_quiet } = approach;
     match far {
         FarEndAddress::Ssh(host) => {
             let terms = FarSessionOptions { protection, shares };
             let (remote, peer) = RemoteProcess::start(
-                args.ssh_command()?,
+                args.ssh_command(host)?,
                 host,
                 &args.remote_carrack,
+                args.program_offer(host, is_quiet)?,
                 terms,
                 stall,
                 stop_control.child_guard(),

@@ -1,6 +1,7 @@
 //! Locations as they are typed, and connections to other hosts: over ssh, and to daemons with accounts of
 //! their own.
 
+pub mod bootstrap;
 pub mod browser;
 pub mod daemon;
 pub mod far_end;

@@ -123,7 +123,7 @@ mod tests {
     }
 
     fn host(name: &str) -> FarEndAddress {
-        FarEndAddress::Ssh(SshHost { user: None, name: name.to_owned() })
+        FarEndAddress::Ssh(SshHost { user: None, name: name.to_owned(), port: None })
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! own are this process's, so that questions and errors are seen. A program whose name is not `ssh` gets none
 //! of carrack's options: `PROGRAM [ARGUMENT...] [user@]host carrack session`.
 //!
+//! With OpenSSH, a far host that has no carrack gets one ([`super::bootstrap`]).
+//!
 //! In the place of `carrack` there may be a command that starts it, such as `sudo -n carrack`.
 
 use std::fmt;
@@ -15,13 +17,14 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use carrack_engine::PeerChannel;
+use carrack_engine::{FarProgramSource, PeerChannel};
 use carrack_model::ProtectionLevel;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::remote::location::SshHost;
+use crate::remote::bootstrap::{ProgramOffer, STATUS_NO_PLACE};
+use crate::remote::location::{OBJECT_SCHEMES, SshHost};
 use crate::user_error::UserError;
 
 /// The options that scp passes to its ssh (scp.c): no forwarding, no terminal, and no setting of the user's
@@ -37,7 +40,7 @@ const STATUS_SSH_FAILED: i32 = 255;
 /// The shell's status for a command that can't be executed (POSIX, 2.8.2).
 const STATUS_NOT_EXECUTABLE: i32 = 126;
 /// The shell's status for a command that was not found.
-const STATUS_NOT_FOUND: i32 = 127;
+pub const STATUS_NOT_FOUND: i32 = 127;
 
 /// The user's choices about a session, which the far side gets in its arguments.
 #[derive(Clone, Copy, Debug)]
@@ -116,20 +119,24 @@ impl SshCommand {
         &self,
         host: &SshHost,
         carrack: &FarCommand,
+        offer: Option<&ProgramOffer>,
         terms: impl Into<FarSessionOptions>,
         stall: Duration,
     ) -> Vec<String> {
         let FarSessionOptions { protection, shares } = terms.into();
         let alive = SshCommand::keepalive_options(stall);
         let options: Vec<&str> = OPTIONS.into_iter().chain(alive.iter().map(String::as_str)).collect();
-        let mut arguments = self.arguments_to(host, &options);
-        arguments.extend(carrack.ssh_arguments());
-        arguments.push("session".into());
+        let mut session = vec!["session".to_owned()];
         if protection < ProtectionLevel::default() {
-            arguments.push(format!("--protection={protection}"));
+            session.push(format!("--protection={protection}"));
         }
         if !shares {
-            arguments.push("--sharing=off".to_owned());
+            session.push("--sharing=off".to_owned());
+        }
+        let mut arguments = self.arguments_to(host, &options);
+        match offer {
+            Some(offer) => arguments.push(offer.start_command(&session)),
+            None => arguments.extend(carrack.ssh_arguments().into_iter().chain(session)),
         }
         arguments
     }
@@ -179,6 +186,11 @@ impl fmt::Display for FarCommand {
 }
 
 impl FarCommand {
+    /// Returns true for carrack by its name alone, which is the default.
+    pub fn is_plain(&self) -> bool {
+        self.0 == "carrack"
+    }
+
     /// Returns the arguments for ssh. Words without a meaning to a shell are arguments of their own, as
     /// programs without a shell take them (`docker exec`). Any other text is one argument for the far shell.
     fn ssh_arguments(&self) -> Vec<String> {
@@ -256,6 +268,9 @@ pub struct RemoteProcess<'a> {
     command: SshCommand,
     host: &'a SshHost,
     carrack: &'a FarCommand,
+    /// The program that is offered to a host without carrack, by a script that a restricted shell does not
+    /// run.
+    offer: Option<Arc<ProgramOffer>>,
     child_guard: ChildGuard,
 }
 
@@ -267,21 +282,24 @@ impl Drop for RemoteProcess<'_> {
 
 impl<'a> RemoteProcess<'a> {
     /// Starts `carrack session` at `host` on these terms; a connection that is silent for `stall` ends.
-    /// `leash` holds the process from then on.
+    /// `child_guard` holds the process from then on. With an `offer` a host without carrack gets one.
     pub fn start(
         command: SshCommand,
         host: &'a SshHost,
         carrack: &'a FarCommand,
+        offer: Option<ProgramOffer>,
         terms: impl Into<FarSessionOptions>,
         stall: Duration,
         child_guard: ChildGuard,
     ) -> Result<(RemoteProcess<'a>, PeerChannel), UserError> {
-        let arguments = command.session_arguments(host, carrack, terms, stall);
+        let arguments = command.session_arguments(host, carrack, offer.as_ref(), terms, stall);
         let (child, input, output) =
             spawn(&command.program, &arguments).map_err(|error| cannot_start(&command.program, &error))?;
         child_guard.set_child(child);
-        let peer = PeerChannel::over_pipes(input, output, command.dial_name(host));
-        Ok((RemoteProcess { command, host, carrack, child_guard }, peer))
+        let mut peer = PeerChannel::over_pipes(input, output, command.dial_name(host));
+        let offer = offer.map(Arc::new);
+        peer.programs = offer.clone().map(|offer| offer as Arc<dyn FarProgramSource>);
+        Ok((RemoteProcess { command, host, carrack, offer, child_guard }, peer))
     }
 
     /// Returns the far host.
@@ -304,10 +322,28 @@ impl<'a> RemoteProcess<'a> {
         let (host, program, carrack) = (self.host, &self.command.program, self.carrack);
         let same_way = self.command.command_line_for(host);
         match status {
-            Some(STATUS_SSH_FAILED) => UserError::new(format!("{program} could not connect to {host}"))
-                .hint(format!("try `{same_way} true`; a local name with a colon is written ./NAME")),
+            Some(STATUS_SSH_FAILED) if self.offer.as_ref().is_some_and(|offer| offer.was_taken()) => {
+                UserError::new(format!("the connection to {host} broke while a carrack was sent to it"))
+                    .hint("the same command sends it again; nothing runs from an incomplete program")
+            }
+            Some(STATUS_SSH_FAILED) => {
+                let other = if OBJECT_SCHEMES.contains(&host.name.as_str()) {
+                    "; for objects there is rclone, and carrack moves files"
+                } else {
+                    ""
+                };
+                UserError::new(format!("{program} could not connect to {host}"))
+                    .hint(format!("try `{same_way} true`; a local name with a colon is written ./NAME{other}"))
+            }
             Some(STATUS_NOT_FOUND) => UserError::new(format!("{carrack} was not found on {host}"))
-                .hint("install carrack there, or say where it is with --remote-carrack PATH"),
+                .hint(if self.offer.is_some() {
+                    "install carrack there, or say where it is with --remote-carrack PATH"
+                } else {
+                    "install carrack there, or say where it is with --remote-carrack PATH; `carrack` sends itself only \
+                     if it is static, without --no-bootstrap and --remote-carrack, and over OpenSSH"
+                }),
+            Some(STATUS_NO_PLACE) => UserError::new(format!("{host} has no carrack, and did not keep one"))
+                .hint("the lines above have the reason; install carrack there, or say where it is with --remote-carrack"),
             Some(STATUS_NOT_EXECUTABLE) => UserError::new(format!("{carrack} can't be executed on {host}"))
                 .hint("it may be built for another kind of machine, or lack its x bit"),
             Some(status) => self.no_message_error(&format!("ended with status {status}")),
@@ -321,8 +357,11 @@ impl<'a> RemoteProcess<'a> {
             [text] if *text == carrack.0 => shell_words::quote(&format!("{text} --version")).into_owned(),
             words => format!("{} --version", words.join(" ")),
         };
-        UserError::new(format!("{carrack} on {host} {how} before it said anything"))
-            .hint(format!("try `{} {version}`", self.command.command_line_for(host)))
+        UserError::new(format!("{carrack} on {host} {how} before it said anything")).hint(format!(
+            "try `{} {version}`{}",
+            self.command.command_line_for(host),
+            if self.offer.is_some() { "; a restricted login shell may want --no-bootstrap" } else { "" }
+        ))
     }
 }
 
@@ -356,7 +395,7 @@ mod tests {
     use super::*;
 
     fn host() -> SshHost {
-        SshHost { user: Some("me".into()), name: "::1".into() }
+        SshHost { user: Some("me".into()), name: "::1".into(), port: None }
     }
 
     const STALL: Duration = Duration::from_secs(60);
@@ -375,6 +414,7 @@ mod tests {
             command.clone(),
             &host,
             &carrack,
+            None,
             ProtectionLevel::Private,
             STALL,
             ChildGuard::default(),
@@ -387,21 +427,28 @@ mod tests {
     #[test]
     fn openssh_gets_options_and_a_shim_does_not() {
         let command: SshCommand = "/usr/bin/ssh -p 22 -F 'my config'".parse().unwrap();
-        let arguments =
-            command.session_arguments(&host(), &far("'/opt/my carrack'"), ProtectionLevel::Private, STALL);
+        let arguments = command.session_arguments(
+            &host(),
+            &far("'/opt/my carrack'"),
+            None,
+            ProtectionLevel::Private,
+            STALL,
+        );
         assert_eq!(arguments[..4], ["-p", "22", "-F", "my config"]);
         assert_eq!(arguments[4..9], OPTIONS);
         assert_eq!(arguments[9..11], ["-oServerAliveInterval=20", "-oServerAliveCountMax=3"]);
         assert_eq!(arguments[11..], ["--", "me@::1", "'/opt/my carrack'", "session"]);
 
         let command: SshCommand = "./shim -a".parse().unwrap();
-        let arguments = command.session_arguments(&host(), &far("carrack"), ProtectionLevel::Private, STALL);
+        let arguments =
+            command.session_arguments(&host(), &far("carrack"), None, ProtectionLevel::Private, STALL);
         assert_eq!(arguments, ["-a", "me@::1", "carrack", "session"]);
         let alone = FarSessionOptions { protection: ProtectionLevel::Private, shares: false };
-        let arguments = command.session_arguments(&host(), &far("carrack"), alone, STALL);
+        let arguments = command.session_arguments(&host(), &far("carrack"), None, alone, STALL);
         assert_eq!(arguments.last().unwrap(), "--sharing=off");
         let clear = ["-a", "me@::1", "carrack", "session", "--protection=clear"];
-        let arguments = command.session_arguments(&host(), &far("carrack"), ProtectionLevel::Clear, STALL);
+        let arguments =
+            command.session_arguments(&host(), &far("carrack"), None, ProtectionLevel::Clear, STALL);
         assert_eq!(arguments, clear);
     }
 
@@ -458,6 +505,7 @@ mod tests {
             command.clone(),
             &host,
             &carrack,
+            None,
             ProtectionLevel::Private,
             STALL,
             ChildGuard::default(),
@@ -474,6 +522,7 @@ mod tests {
             command.clone(),
             &host,
             &carrack,
+            None,
             ProtectionLevel::Private,
             STALL,
             ChildGuard::default(),
@@ -495,6 +544,7 @@ mod tests {
             command.clone(),
             &host,
             &carrack,
+            None,
             ProtectionLevel::Private,
             STALL,
             child_guard.clone(),

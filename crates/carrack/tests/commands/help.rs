@@ -139,6 +139,7 @@ fn a_port_a_key_and_jump_hosts_reach_ssh() {
     fs::write(&ssh, script).unwrap();
     fs::set_permissions(&ssh, PermissionsExt::from_mode(0o755)).unwrap();
     fs::write(places.near("a"), "a").unwrap();
+    fs::write(places.near("key"), "-----BEGIN OPENSSH PRIVATE KEY-----\n").unwrap();
     let mut command = Command::new(CARRACK);
     command.args(["cp", "-P", "2222", "-i", "key", "-J", "gate", "-e", ssh.to_str().unwrap()]);
     command.args(["--remote-carrack", CARRACK, "a"]).arg(format!("host:{}", places.far("b").display()));

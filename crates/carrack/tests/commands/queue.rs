@@ -80,7 +80,8 @@ impl Site {
     fn command(&self, program: &str, words: &[&str]) -> Command {
         let mut command = Command::new(program);
         command.args(words).env("CARRACK_SERVER", format!("unix:{}", self.path("socket").display()));
-        command.stdin(Stdio::null());
+        // Copies of the user who tests are none of this test's.
+        command.stdin(Stdio::null()).env("XDG_STATE_HOME", self.path("state"));
         command
     }
 

@@ -148,32 +148,94 @@ fn a_quota_at_the_sink() {
 
 #[test]
 fn a_file_that_cannot_be_written() {
-    let says = ["Input/output error"];
+    let says = ["Read-only file system"];
     for nth in [1, 3, 12] {
-        let rule = format!("EIO:write:path=large:nth={nth}");
+        let rule = format!("EROFS:write:path=large:nth={nth}");
         one_fails(Ends::sink_on_a_double(), &[&rule], &["large"], &says);
     }
-    one_fails(Ends::sink_on_a_double(), &["EIO:write:path=small3"], &["sub/small3"], &says);
-    one_fails(Ends::sink_on_a_double(), &["EIO:create:path=small6"], &["sub/small6"], &says);
-    one_fails(Ends::sink_on_a_double(), &["EIO:symlink"], &["link"], &says);
+    one_fails(Ends::sink_on_a_double(), &["EROFS:write:path=small3"], &["sub/small3"], &says);
+    one_fails(Ends::sink_on_a_double(), &["EROFS:create:path=small6"], &["sub/small6"], &says);
+    one_fails(Ends::sink_on_a_double(), &["EROFS:symlink"], &["link"], &says);
+}
+
+/// Errors as after an eviction by a server pass: the requests are repeated, and the copy is complete.
+#[track_caller]
+fn passes(ends: Option<Ends>, rules: &[&str], options: &[&str]) -> Option<Output> {
+    let ends = ends?;
+    for rule in rules {
+        ends.double.ask(&format!("rule {rule}"));
+    }
+    let output = ends.copy(options);
+    assert_eq!(output.status.code(), Some(0), "{rules:?}: {}", talk(&output));
+    assert!(ends.double.hits().iter().all(|&hits| hits > 0), "{}", ends.double.ask("rules"));
+    assert_same(&ends.reference, &ends.to);
+    Some(output)
+}
+
+#[test]
+fn an_error_that_passes_at_the_sink() {
+    for rule in [
+        "EIO:write:path=large:nth=3",
+        "ESHUTDOWN:write:path=large:nth=12:count=2",
+        "EIO:write:path=small3",
+        "EIO:sync:path=small3",
+        "ESHUTDOWN:create:path=small6",
+        "EIO:create:path=large",
+        "EIO:symlink",
+        "EIO:mkdir:path=to/empty",
+        "EIO:rename:path=small3",
+        "EIO:rename:path=to/large",
+    ] {
+        passes(Ends::sink_on_a_double(), &[rule], &[]);
+    }
+}
+
+#[test]
+fn an_error_that_passes_at_the_source() {
+    let rules = ["EIO:read:path=large:nth=2:count=2", "ESHUTDOWN:read:path=small1:count=2"];
+    passes(Ends::source_on_a_double(), &rules, &["--source-io", "direct"]);
+    let rules = ["EIO:open:path=other", "ESHUTDOWN:open:path=small7:count=2"];
+    passes(Ends::source_on_a_double(), &rules, &[]);
+}
+
+/// A failed sync of a file is not repeated: the file's data is written anew, that of other files is not.
+#[test]
+fn a_sync_of_a_file_that_fails_once() {
+    for options in [&["--durability", "each"][..], &["--durability", "group"], &["--sink-io", "writeback"]] {
+        passes(Ends::sink_on_a_double(), &["EIO:sync:path=large"], options);
+    }
+}
+
+/// After a failed sync of directories another session writes what is not recorded, here too, where both ends
+/// are in one process.
+#[test]
+fn a_sync_of_directories_that_fails_once_costs_a_session() {
+    // The first two are of the journal's creation, before the session begins.
+    for rule in ["EIO:syncdir:nth=3", "EIO:sync:path=.journal:nth=2"] {
+        let options = ["--durability", "each"];
+        let Some(output) = passes(Ends::sink_on_a_double(), &[rule], &options) else { return };
+        assert_says(&output, &["Input/output error; trying again in 2.0 s (1 of 4)"]);
+    }
 }
 
 #[test]
 fn a_file_that_cannot_be_renamed() {
-    let rules = ["EIO:rename:path=to/large", "EIO:rename:path=small3", "EDQUOT:rename:path=small4"];
-    one_fails(Ends::sink_on_a_double(), &rules[..1], &["large"], &["Input/output error"]);
-    one_fails(Ends::sink_on_a_double(), &rules[1..2], &["sub/small3"], &["Input/output error"]);
+    let says = ["Read-only file system"];
+    one_fails(Ends::sink_on_a_double(), &["EROFS:rename:path=to/large"], &["large"], &says);
+    one_fails(Ends::sink_on_a_double(), &["EROFS:rename:path=small3"], &["sub/small3"], &says);
     one_fails(Ends::sink_on_a_double(), &["EACCES:rename:path=small4"], &["sub/small4"], &["denied"]);
 }
 
 #[test]
 fn a_file_that_cannot_be_read() {
-    let (all, says) = ("count=all", ["Input/output error"]);
-    // An error of a read ahead is not final yet: all reads fail.
-    one_fails(Ends::source_on_a_double(), &[&format!("EIO:read:path=large:{all}")], &["large"], &says);
-    one_fails(Ends::source_on_a_double(), &[&format!("EIO:read:path=small1:{all}")], &["sub/small1"], &says);
-    one_fails(Ends::source_on_a_double(), &["EIO:open:path=other"], &["other"], &says);
-    let rules = ["EACCES:open:path=small2", "EIO:open:path=small7"];
+    // All reads fail, until nothing else is left to read and the target is given up.
+    let (rules, says) = (
+        ["EIO:read:path=large:count=all", "EIO:read:path=small1:count=all"],
+        ["Input/output error", "2 entries failed by errors of the storage"],
+    );
+    one_fails(Ends::source_on_a_double(), &rules, &["large", "sub/small1"], &says);
+    one_fails(Ends::source_on_a_double(), &["EACCES:open:path=other"], &["other"], &["permission denied"]);
+    let rules = ["EACCES:open:path=small2", "EACCES:open:path=small7"];
     one_fails(Ends::source_on_a_double(), &rules, &["sub/small2", "sub/small7"], &["permission denied"]);
 }
 
@@ -192,13 +254,20 @@ fn a_sink_that_cannot_sync() {
     ] {
         let Some(ends) = Ends::sink_on_a_double() else { return };
         ends.double.ask(&format!("rule {rule}"));
-        let output = ends.copy(&[]);
-        // The failure may come when the transfer is over and every file is there.
-        let codes: &[i32] = if rule.contains(".journal") { &[0, 1, 3] } else { &[1, 3] };
-        assert!(codes.contains(&output.status.code().unwrap()), "{rule}: {}", talk(&output));
+        let output = ends.copy(&["--retry", "0"]);
+        // The failure may come when the transfer is over and every file is there, or pass.
+        let code = output.status.code();
+        assert!(matches!(code, Some(0 | 1 | 3)), "{rule}: {}", talk(&output));
         assert!(ends.double.hits()[0] > 0, "{rule} met nothing");
         ends.double.ask("clear");
-        ends.missing();
+        let missing = ends.missing();
+        assert!(code != Some(0) || missing.is_empty(), "{rule}: {missing:?}");
+        assert!(
+            code == Some(0)
+                || !rule.contains("count=all")
+                || rule.contains(".journal")
+                || !missing.is_empty()
+        );
         ends.completes_without_errors(&[rule]);
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Each test has a volume of its own and is skipped, with its reason, where there can be none.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, FileTimes};
 use std::path::Path;
 use std::thread;
@@ -87,4 +88,31 @@ fn a_layout_names_the_brick() {
         assert!(pathinfo.contains(&format!("<POSIX({brick}):{host}:")), "{target} is not in {pathinfo}");
         assert_eq!(*bytes, 100_000);
     }
+}
+
+/// Returns the bytes that each brick has of the file and of shards.
+fn bytes_on_bricks(gluster: &FileSystem, name: &str) -> BTreeMap<String, u64> {
+    let bricks = (0..4).map(|number| gluster.beneath(&format!("brick{number}/brick")));
+    let bytes_on = bricks.map(|brick| {
+        let shards = fs::read_dir(brick.join(".shard")).into_iter().flatten().flatten();
+        let files = shards.map(|shard| shard.path()).chain([brick.join(name)]);
+        let bytes = files.filter_map(|file| file.metadata().ok()).filter(|file| file.is_file());
+        let bytes = bytes.map(|file| file.len()).sum();
+        (brick.canonicalize().unwrap().to_str().unwrap().to_owned(), bytes)
+    });
+    bytes_on.filter(|(_, bytes)| *bytes > 0).collect()
+}
+
+#[test]
+fn a_layout_says_where_the_shards_are() {
+    in_shards(|gluster| {
+        fs::write(gluster.path("large"), noise(70_000_000)).unwrap();
+        let said = layout(&gluster.path("large"));
+        let by_brick = said.bytes_on.iter().map(|(target, bytes)| {
+            let (_, brick) = target.split_once(':').unwrap_or_else(|| panic!("{target} is no brick"));
+            (brick.to_owned(), *bytes)
+        });
+        assert_eq!(by_brick.collect::<BTreeMap<_, _>>(), bytes_on_bricks(gluster, "large"));
+        assert_eq!((said.stripe_bytes, said.bytes_on.len() > 1), (Some(4 << 20), true));
+    });
 }

@@ -4,14 +4,23 @@
 //! Each test has a double of its own and is skipped, with its reason, where mounts are not allowed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::process::Command;
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use carrack_layout::{
+    ComponentGeometry, FileSystems, MountedFileSystem, RequestedLayout, StripeGeometry, StripeOutcome,
+    StripePattern,
+};
+use rustix::fs::{Mode, OFlags};
 
 use crate::common;
 use crate::common::file_system::{FileSystem, layout, plant_large};
 use crate::common::process::{assert_exit, json, run};
+use crate::common::sshd::Sshd;
 use crate::common::tree::{assert_same_to_the_second, noise, plant, plant_rich};
 
 fn lustre(options: &[&str]) -> Option<FileSystem> {
@@ -43,8 +52,32 @@ fn one_slow_target_delays_and_harms_nothing() {
     assert!(written(&lustre).iter().all(|&bytes| bytes > 0));
 }
 
-/// Small files wait in the queues of their targets: those of healthy ones are read while the first request of a
-/// slow one is under way.
+/// Copies a tree of small files to `to` until so many of healthy targets are there, or for a minute. Returns
+/// the numbers of files of healthy and of slow targets.
+fn copied_until(
+    lustre: &FileSystem,
+    copy: &mut Command,
+    healthy_count: usize,
+    is_slow: impl Fn(&String) -> bool,
+) -> (usize, usize) {
+    let mut copy = copy.spawn().unwrap();
+    let copied = |of_slow: bool| {
+        let names = fs::read_dir(lustre.local("to")).into_iter().flatten().flatten();
+        let names = names.map(|entry| entry.file_name().into_string().unwrap());
+        names.filter(|name| !name.starts_with('.') && is_slow(name) == of_slow).count()
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    while copied(false) < healthy_count && Instant::now() < until {
+        thread::sleep(Duration::from_millis(5));
+    }
+    let counts = (copied(false), copied(true));
+    copy.kill().unwrap();
+    copy.wait().unwrap();
+    counts
+}
+
+/// Small files wait in the queues of their targets: those of healthy ones are read while the first request of
+/// a slow one is under way.
 #[test]
 fn small_files_of_healthy_targets_do_not_wait_for_a_slow_one() {
     let Some(lustre) = lustre(&[]) else { return };
@@ -61,22 +94,123 @@ fn small_files_of_healthy_targets_do_not_wait_for_a_slow_one() {
     fs::write(lustre.path(".control/delay"), "0:4000").unwrap();
     let mut carrack = Command::new(env!("CARGO_BIN_EXE_carrack"));
     carrack.args(["cp", "-r", "--io-threads", "4", "--tune", "off", "--source-io", "buffered"]);
-    let mut copy = carrack.args([lustre.path("tree"), lustre.local("to")]).spawn().unwrap();
-    let copied = |of_slow: bool| {
-        let names = fs::read_dir(lustre.local("to")).into_iter().flatten().flatten();
-        let names = names.map(|entry| entry.file_name().into_string().unwrap());
-        names.filter(|name| !name.starts_with('.') && slow.contains(name) == of_slow).count()
-    };
-    let until = Instant::now() + Duration::from_secs(60);
-    while copied(false) < 108 && Instant::now() < until {
-        thread::sleep(Duration::from_millis(5));
-    }
-    let (of_healthy, of_slow) = (copied(false), copied(true));
-    copy.kill().unwrap();
-    copy.wait().unwrap();
+    carrack.args([lustre.path("tree"), lustre.local("to")]);
+    let (of_healthy, of_slow) = copied_until(&lustre, &mut carrack, 108, |name| slow.contains(name));
     fs::write(lustre.path(".control/delay"), "0:0").unwrap();
     assert!(of_healthy >= 108, "{of_healthy} of 120");
     assert!(of_slow <= 4, "{of_slow} of the slow target's: one bundle is its first request");
+}
+
+/// A bundle that takes seconds is recorded in parts, so that a copy that is killed meanwhile keeps what is in
+/// place.
+#[test]
+fn a_killed_copy_keeps_the_small_files_that_are_in_place() {
+    let Some(lustre) = lustre(&[]) else { return };
+    fs::create_dir(lustre.local("tree")).unwrap();
+    for number in 0..400 {
+        fs::write(lustre.local("tree").join(number.to_string()), noise(1_000 + number)).unwrap();
+    }
+    for target in 0..4 {
+        fs::write(lustre.path(".control/delay"), format!("{target}:20")).unwrap();
+    }
+    let arguments = ["cp", "-r", "--json", "--tune", "off", "--io-threads", "1"];
+    let copy = || {
+        let mut carrack = Command::new(env!("CARGO_BIN_EXE_carrack"));
+        carrack.args(arguments).args([lustre.local("tree"), lustre.path("to")]);
+        carrack
+    };
+    let in_place = || {
+        let names = fs::read_dir(lustre.path("to")).into_iter().flatten().flatten();
+        names.filter(|entry| !entry.file_name().as_encoded_bytes().starts_with(b".")).count()
+    };
+    let mut killed = copy().spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    while in_place() < 150 && Instant::now() < until {
+        thread::sleep(Duration::from_millis(20));
+    }
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let before = in_place();
+    assert!((150..400).contains(&before), "{before} files were in place");
+    for target in 0..4 {
+        fs::write(lustre.path(".control/delay"), format!("{target}:0")).unwrap();
+    }
+    let output = run(&mut copy());
+    assert_exit(&output, 0);
+    let summary = json(&output).pop().unwrap();
+    let kept = summary["entries_kept"].as_u64().unwrap();
+    assert!((50..=before as u64).contains(&kept), "{kept} of {before} were kept: {summary}");
+    assert_same_to_the_second(&lustre.local("tree"), &lustre.path("to"));
+}
+
+// Servers.
+
+/// Returns the command with a client's list of connections in its `/proc`: the server of each OST. `None`,
+/// with a printed reason, where there can be no such view.
+fn carrack_with_servers(servers: &[&str]) -> Option<Command> {
+    let command = || {
+        let mut script = "mount -t tmpfs connections /proc/fs\n".to_owned();
+        for (ost, server) in servers.iter().enumerate() {
+            let directory = format!("/proc/fs/lustre/osc/lustre-double-OST{ost:04x}-osc-ffff8881");
+            script += &format!("mkdir -p {directory}\necho {server} >{directory}/ost_conn_uuid\n");
+        }
+        script += "exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-ec", &script, "sh", common::CARRACK]);
+        command
+    };
+    let tried = command().arg("--version").output();
+    if !tried.is_ok_and(|ran| ran.status.success()) {
+        common::skip("no mount namespace of its own");
+        return None;
+    }
+    Some(command())
+}
+
+/// Eight targets of each of two servers, of which one takes 4 s for each request: it gets its share of the
+/// threads, and the files of the other server don't wait for the rest of its targets.
+#[test]
+fn files_of_a_healthy_server_do_not_wait_for_a_slow_one() {
+    let servers = [["10.0.0.2@tcp"; 8], ["10.0.0.3@tcp"; 8]].concat();
+    let Some(mut looker) = carrack_with_servers(&servers) else { return };
+    let targets = tempfile::tempdir().unwrap();
+    let targets = (0..16).map(|ost| targets.path().join(ost.to_string()).to_str().unwrap().to_owned());
+    let Some(lustre) = lustre(&["--targets", &targets.collect::<Vec<_>>().join(",")]) else { return };
+    fs::create_dir(lustre.path("tree")).unwrap();
+    let names: Vec<String> = (0..320).map(|number| number.to_string()).collect();
+    let paths: Vec<_> = names.iter().map(|name| lustre.path("tree").join(name)).collect();
+    paths.iter().for_each(|path| fs::write(path, noise(60_000)).unwrap());
+    let said = run(looker.args(["layout", "--json"]).args(&paths));
+    assert_exit(&said, 0);
+    let said = json(&said);
+    let is_slow = |line: &serde_json::Value| line["targets"][0]["server"] == "10.0.0.2@tcp";
+    let slow: BTreeSet<&String> =
+        names.iter().zip(&said).filter(|(_, line)| is_slow(line)).map(|(name, _)| name).collect();
+    assert_eq!((said.len(), slow.len()), (320, 160), "files are on the targets in turn: {}", said[0]);
+
+    for ost in 0..8 {
+        fs::write(lustre.path(".control/delay"), format!("{ost}:4000")).unwrap();
+    }
+    let Some(mut carrack) = carrack_with_servers(&servers) else { return };
+    carrack.args(["cp", "-r", "--io-threads", "4", "--tune", "off", "--source-io", "buffered"]);
+    carrack.args([lustre.path("tree"), lustre.local("to")]);
+    let (of_healthy, of_slow) = copied_until(&lustre, &mut carrack, 144, |name| slow.contains(name));
+    for ost in 0..8 {
+        fs::write(lustre.path(".control/delay"), format!("{ost}:0")).unwrap();
+    }
+    assert!(of_healthy >= 144, "{of_healthy} of 160");
+    assert!(
+        of_slow <= 4,
+        "{of_slow} of the slow server's: a request to two of its eight targets, and a probe"
+    );
+
+    let Some(mut verbose) = carrack_with_servers(&servers) else { return };
+    let output = run(verbose.args(["cp", "-rv"]).args([lustre.path("tree"), lustre.local("again")]));
+    assert_exit(&output, 0);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let of_server =
+        said.lines().filter(|line| line.contains("source targets") && line.ends_with("10.0.0.3@tcp"));
+    assert_eq!(of_server.count(), 8, "{said}");
 }
 
 #[test]
@@ -130,6 +264,36 @@ fn a_layout_says_what_each_target_holds() {
     assert_eq!((&*said.file_system, said.stripe_bytes, said.stripe_count), ("lustre", Some(65_536), Some(3)));
 }
 
+/// Returns a layout with the first MiB on the metadata target and the rest on one OST, in the format of
+/// `docs/formats/layouts.md`.
+fn data_on_mdt() -> Vec<u8> {
+    const MIB: u64 = 1 << 20;
+    let component = |pattern: u32, count: u16| {
+        let head = [0x0BD1_0BD0, pattern, 0, 0, 0, 0, MIB as u32].map(u32::to_le_bytes).concat();
+        [head, count.to_le_bytes().to_vec(), vec![0xff; 2]].concat()
+    };
+    let entry = |id: u32, start: u64, end: u64| {
+        let at = 128 + 32 * (id - 1);
+        let [id, at, bytes] = [id, at, 32].map(u32::to_le_bytes);
+        [&id[..], &[0; 4], &start.to_le_bytes(), &end.to_le_bytes(), &at, &bytes, &[0; 16]].concat()
+    };
+    let head = [&[0xd0, 0x0b, 0xd6, 0x0b, 192, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0][..], &[0; 16]].concat();
+    let entries = [entry(1, 0, MIB), entry(2, MIB, u64::MAX)].concat();
+    [head, entries, component(0x100, 0), component(1, 1)].concat()
+}
+
+#[test]
+fn data_on_a_metadata_target_is_told_by_its_name() {
+    let Some(lustre) = lustre(&[]) else { return };
+    fs::create_dir(lustre.path("d")).unwrap();
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(lustre.path("d"), "lustre.lov", &data_on_mdt(), flags).unwrap();
+    fs::write(lustre.path("d/f"), noise(3 << 20)).unwrap();
+    let said = layout(&lustre.path("d/f"));
+    let bytes: Vec<u64> = said.bytes_on.values().copied().collect();
+    assert_eq!((said.bytes_on.keys().next().unwrap().as_str(), bytes), ("MDT0000", vec![1 << 20, 2 << 20]));
+}
+
 #[test]
 fn a_wished_striping_is_what_files_get() {
     let Some(lustre) = lustre(&[]) else { return };
@@ -156,6 +320,258 @@ fn a_sources_striping_is_preserved() {
         let said = layout(&entry.unwrap().path());
         assert_eq!((said.stripe_bytes, said.stripe_count), (Some(262_144), Some(2)));
     }
+}
+
+const MIB: u64 = 1 << 20;
+
+fn part(start: u64, end: u64, stripe_count: u32, pattern: StripePattern) -> ComponentGeometry {
+    let stripe_bytes = if pattern == StripePattern::Metadata { end } else { MIB };
+    ComponentGeometry { start, end, stripe_bytes, stripe_count, pool: None, pattern }
+}
+
+fn in_pool(component: ComponentGeometry) -> ComponentGeometry {
+    ComponentGeometry { pool: Some("flash".to_owned()), ..component }
+}
+
+/// Returns layouts with names: those of one component, and those of several.
+fn geometries() -> Vec<(&'static str, StripeGeometry)> {
+    let (striped, overstriped) = (StripePattern::Striped, StripePattern::Overstriped);
+    // The pool has two OSTs.
+    let progressive = |count| vec![part(0, MIB, 1, striped), part(MIB, u64::MAX, count, striped)];
+    let on_mdt = part(0, MIB, 0, StripePattern::Metadata);
+    let named = [
+        ("plain", vec![part(0, u64::MAX, 2, striped)]),
+        ("pool", vec![in_pool(part(0, u64::MAX, 2, striped))]),
+        ("overstriped", vec![part(0, u64::MAX, 6, overstriped)]),
+        ("pfl", progressive(3)),
+        ("pfl-in-pool", progressive(2).into_iter().map(in_pool).collect()),
+        ("dom", vec![on_mdt.clone(), part(MIB, u64::MAX, 2, striped)]),
+        ("dom-overstriped", vec![on_mdt, part(MIB, u64::MAX, 5, overstriped)]),
+    ];
+    named.map(|(name, components)| (name, StripeGeometry { components, mirrors: 1 })).into()
+}
+
+/// Returns the layout that a file has, or a directory gives to new files.
+fn geometry(path: &Path) -> Option<StripeGeometry> {
+    let (file, systems) = (File::open(path).unwrap(), FileSystems::new(&[]).unwrap());
+    let found = systems.file_system_of(file.as_fd()).unwrap();
+    if path.is_dir() {
+        return found.own_default_geometry_of(file.as_fd());
+    }
+    found.layout_of(file.as_fd(), file.metadata().unwrap().len()).geometry
+}
+
+/// Plants a file of each layout, and a directory that gives it to new files.
+fn plant_layouts(tree: &Path) {
+    fs::create_dir(tree).unwrap();
+    let systems = FileSystems::new(&[]).unwrap();
+    let held = File::open(tree).unwrap();
+    let found: &MountedFileSystem = &systems.file_system_of(held.as_fd()).unwrap();
+    for (name, geometry) in geometries() {
+        let (flags, mode) = (OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
+        let like = RequestedLayout::Like(geometry.clone());
+        let (file, outcome) = found.create(held.as_fd(), name.as_bytes(), flags, mode, &like).unwrap();
+        assert_eq!(outcome, StripeOutcome::Set, "{name}");
+        std::io::Write::write_all(&mut File::from(file), &noise(3_500_000)).unwrap();
+        let inner = tree.join(format!("{name}.d"));
+        fs::create_dir(&inner).unwrap();
+        let directory = File::open(&inner).unwrap();
+        assert_eq!(found.set_default(directory.as_fd(), &geometry), StripeOutcome::Set, "{name}");
+        fs::write(inner.join("small"), name).unwrap();
+    }
+    fs::create_dir(tree.join("without")).unwrap();
+}
+
+/// Copies the tree with its layouts, and returns what was said.
+fn preserve(from: &Path, to: &Path) -> String {
+    let mut command = Command::new(common::CARRACK);
+    let output = run(command.args(["cp", "-r", "--stripe=preserve"]).args([from, to]));
+    assert_exit(&output, 0);
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn layouts_of_files_and_directories_are_preserved() {
+    let options = ["--pool", "flash=1,3"];
+    let (Some(from), Some(to)) = (lustre(&options), lustre(&options)) else { return };
+    plant_layouts(&from.path("tree"));
+    let said = preserve(&from.path("tree"), &to.path("tree"));
+    assert!(!said.contains("not kept"), "{said}");
+    assert_same_to_the_second(&from.path("tree"), &to.path("tree"));
+    for (name, wanted) in geometries() {
+        assert_eq!(geometry(&to.path("tree").join(name)), Some(wanted.clone()), "{name}");
+        let directory = to.path("tree").join(format!("{name}.d"));
+        for path in [directory.join("small"), directory] {
+            assert_eq!(geometry(&path), Some(wanted.clone()), "{}", path.display());
+        }
+    }
+    assert_eq!(geometry(&to.path("tree/without")), None, "as in the whole file system");
+}
+
+#[test]
+fn what_is_not_kept_of_a_layout_is_told() {
+    let (Some(from), Some(to)) = (lustre(&["--pool", "flash=1,3"]), lustre(&[])) else { return };
+    plant_layouts(&from.path("tree"));
+    let said = preserve(&from.path("tree"), &to.path("tree"));
+    let line = |what: &str| said.lines().find(|line| line.contains(what)).unwrap_or_default().to_owned();
+    assert!(line("not in the pool flash").contains("the layout of 2 entries not kept"), "{said}");
+    assert!(line("in no pool").contains("the layout of 2 entries not kept"), "{said}");
+    for (name, wanted) in geometries() {
+        let components = wanted.components.into_iter().map(|part| ComponentGeometry { pool: None, ..part });
+        let wanted = StripeGeometry { components: components.collect(), ..wanted };
+        assert_eq!(geometry(&to.path("tree").join(name)), Some(wanted), "{name}");
+    }
+    let said = preserve(&from.path("tree"), &from.local("tree"));
+    assert!(said.contains("the layout of 14 entries not kept: a plain file system has no stripes"), "{said}");
+}
+
+// Large requests.
+
+/// Copies with these options and words; returns the number of objects that were sent.
+#[track_caller]
+fn objects_sent(lustre: &FileSystem, arguments: &[&str]) -> u64 {
+    let mut command = Command::new(common::CARRACK);
+    command.args(["cp", "--json"]).args(arguments).current_dir(lustre.local(""));
+    let output = run(&mut command);
+    assert_exit(&output, 0);
+    objects_of(&output)
+}
+
+fn objects_of(output: &Output) -> u64 {
+    let events = json(output);
+    let last = events.iter().rfind(|event| event["event"] == "source").unwrap();
+    last["lanes"].as_array().unwrap().iter().map(|lane| lane["objects_sent"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn requests_are_as_large_as_both_ends_take_them() {
+    let Some(lustre) = lustre(&[]) else { return };
+    fs::write(lustre.local("f"), noise(16 << 20)).unwrap();
+    let (to, from) = ("testbed/mnt/f", "testbed/mnt/f");
+    for (options, objects) in [
+        (&[][..], 4),
+        (&["--object-size=1MiB"], 16),
+        (&["--object-size=8MiB"], 2),
+        // No room for 64 larger ones.
+        (&["--buffer=100MiB"], 16),
+        (&["--buffer=128MiB"], 8),
+        // An object lies on one target.
+        (&["--stripe=2:1MiB"], 16),
+        (&["--stripe=2:2MiB"], 8),
+        (&["--stripe=1:1MiB"], 4),
+    ] {
+        assert_eq!(objects_sent(&lustre, &[options, &["f", to]].concat()), objects, "{options:?}");
+        let copied = fs::read(lustre.path("f")).unwrap();
+        assert!(copied == noise(16 << 20), "{options:?}");
+    }
+    for (options, objects) in [(&[][..], 4), (&["--object-size=2MiB"], 8)] {
+        assert_eq!(objects_sent(&lustre, &[options, &[from, "back"]].concat()), objects, "{options:?}");
+        assert!(fs::read(lustre.local("back")).unwrap() == noise(16 << 20), "{options:?}");
+    }
+    assert_eq!(objects_sent(&lustre, &["--object-size=4MiB", "f", "copy"]), 4, "on any storage");
+}
+
+#[test]
+fn two_hosts_agree_on_the_size_of_requests() {
+    let (Some(sshd), Some(lustre)) = (Sshd::start(), lustre(&[])) else { return };
+    fs::write(lustre.local("f"), noise(16 << 20)).unwrap();
+    let far = |path: &str| format!("carrack-test:{}", path);
+    let path = |path: &str| lustre.local(path).display().to_string();
+    let (local, mounted) = (path("f"), path("testbed/mnt/f"));
+    for (from, to) in [
+        (local.clone(), far(&mounted)),
+        (far(&local), mounted.clone()),
+        (far(&mounted), path("back")),
+        (mounted.clone(), far(&path("back"))),
+        (far(&local), far(&mounted)),
+    ] {
+        for (options, objects) in [(&[][..], 4), (&["--object-size=1MiB"], 16)] {
+            let mut command = Command::new(common::CARRACK);
+            command.args(["cp", "--json", "--remote-carrack", common::CARRACK]).args(options);
+            if [&from, &to].iter().all(|end| end.starts_with("carrack-test:")) {
+                command.arg("--relay");
+            }
+            let output = run(command.args([&from, &to]).env("CARRACK_SSH", sshd.ssh()));
+            assert_exit(&output, 0);
+            // A far source does not report its lanes.
+            if !from.starts_with("carrack-test:") {
+                assert_eq!(objects_of(&output), objects, "{from} {to} {options:?}");
+            }
+        }
+    }
+    assert!(fs::read(lustre.local("back")).unwrap() == noise(16 << 20));
+}
+
+/// Runs the command in a mount namespace in which a client lists the OSTs of the double with these free parts
+/// of their space, in percent.
+fn with_listed_osts(lustre: &FileSystem, free_percent: &[u32], arguments: &[&str]) -> Output {
+    // Other tests' file systems must not stay mounted in this namespace.
+    let script = "\
+        own=$1; list=$2; shift 2
+        while read -r _ point kind _; do
+            case $kind in fuse.*) [ \"$point\" = \"$own\" ] || umount -l \"$point\" ;; esac
+        done </proc/mounts
+        mount -t tmpfs tmpfs /sys/fs && mkdir -p /sys/fs/lustre && cp -r \"$list\" /sys/fs/lustre/osc && exec \"$@\"";
+    let list = lustre.local("osc");
+    for (ost, percent) in free_percent.iter().enumerate() {
+        let of_ost = list.join(format!("lustre-double-OST{ost:04x}-osc-ffff8881"));
+        fs::create_dir_all(&of_ost).unwrap();
+        for (name, value) in [("kbytestotal", 100_000_000), ("kbytesavail", percent * 1_000_000)] {
+            fs::write(of_ost.join(name), format!("{value}\n")).unwrap();
+        }
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-euc", script, "sh"]);
+    command.args([lustre.path(""), list]).arg(common::CARRACK).args(arguments);
+    run(command.current_dir(lustre.local("")))
+}
+
+/// Copies files of one stripe each with `--stripe auto`; returns the number of files on each OST.
+fn files_by_ost(lustre: &FileSystem, free_percent: &[u32]) -> Vec<usize> {
+    const FILES: usize = 80;
+    fs::create_dir(lustre.local("tree")).unwrap();
+    for number in 0..FILES {
+        fs::write(lustre.local("tree").join(number.to_string()), noise(1_200_000 + number)).unwrap();
+    }
+    // Few objects on their way, so that later files are created when the first ones are written.
+    let words = "cp -r --stripe=auto --object-size=1MiB --buffer=16MiB --io-threads=4 --tune=off tree testbed/mnt/tree";
+    let words: Vec<&str> = words.split(' ').collect();
+    let output = if free_percent.is_empty() {
+        run(Command::new(common::CARRACK).args(&words).current_dir(lustre.local("")))
+    } else {
+        with_listed_osts(lustre, free_percent, &words)
+    };
+    assert_exit(&output, 0);
+    let mut files = vec![0; 4];
+    for number in 0..FILES {
+        let said = layout(&lustre.path("tree").join(number.to_string()));
+        assert_eq!((said.stripe_count, said.bytes_on.len()), (Some(1), 1));
+        let ost = (0..4).find(|ost| said.bytes_on.contains_key(&format!("OST{ost:04x}")));
+        files[ost.unwrap()] += 1;
+    }
+    files
+}
+
+#[test]
+fn new_files_avoid_a_full_and_a_slow_target() {
+    let Some(lustre) = lustre(&["--delay-ms", "2:400"]) else { return };
+    let files = files_by_ost(&lustre, &[50, 3, 60, 40]);
+    assert_eq!(files[1], 0, "{files:?}: OST 1 is nearly full");
+    assert!(files[2] <= 16, "{files:?}: OST 2 is slow");
+}
+
+#[test]
+fn new_files_avoid_a_slow_target_where_no_target_is_listed() {
+    let Some(lustre) = lustre(&["--delay-ms", "2:400"]) else { return };
+    let files = files_by_ost(&lustre, &[]);
+    assert!(files[2] <= 14, "{files:?}: OST 2 is slow");
+}
+
+#[test]
+fn new_files_are_spread_evenly_where_all_targets_will_do() {
+    let Some(lustre) = lustre(&[]) else { return };
+    let files = files_by_ost(&lustre, &[50, 60, 60, 40]);
+    assert!(files.iter().all(|count| *count >= 12), "{files:?}");
 }
 
 /// Returns the output of `carrack cp -r` of the tree, and its exit code.

@@ -265,7 +265,7 @@ fn command_lines_that_make_no_sense() {
         (&["--manifest", "m", "--extra", &far], "cannot be used with"),
         (&["--manifest", "m", "-a", &far], "cannot be used with"),
         (&["--readback", "maybe", "tree", &far], "invalid value"),
-        (&["http://x/y", &far], "is not there yet"),
+        (&["http://x/y", &far], "does not speak http://"),
     ] {
         let output = verify(&places, arguments);
         assert_exit(&output, 2);

@@ -14,8 +14,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use carrack_engine::{
-    AbortHandle, ControlChannel, EndSettings, PeerChannel, SessionRole, TransferObserver, TransferOutcome,
-    TransferRequest, copy_with_peer,
+    AbortHandle, EndSettings, PeerChannel, SessionRole, TransferObserver, TransferOutcome, TransferRequest,
+    copy_with_peer,
 };
 use carrack_model::{AgreedTransferSpec, TransferEvent};
 use carrack_transport::TlsChannel;
@@ -195,11 +195,7 @@ allow = [{{ identity = "carol", read = true }}]
     pub fn copy_with(&self, address: SocketAddr, copy: Copy<'_>) -> TransferOutcome {
         let identity = copy.identity.or_else(|| copy.who.map(|who| self.identity(who)));
         let channel = self.try_connect(address, identity).unwrap();
-        let peer = PeerChannel {
-            channel: ControlChannel::Tls(Box::new(channel)),
-            host: "127.0.0.1".into(),
-            token: copy.token.to_owned(),
-        };
+        let peer = PeerChannel::over_tls(channel, "127.0.0.1".into(), copy.token.to_owned());
         let transfer = TransferRequest {
             spec: AgreedTransferSpec { recursive: true, ..copy.spec },
             settings: EndSettings { pool_bytes: 16 << 20, ..copy.settings },

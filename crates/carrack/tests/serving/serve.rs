@@ -134,11 +134,7 @@ fn strangers_do_not_get_in() {
     for stranger in [foreign, nobody] {
         // TLS 1.3 notifies a client only after its own end of the handshake.
         let peer_says = stranger.map(|channel| {
-            let peer = carrack_engine::PeerChannel {
-                channel: carrack_engine::ControlChannel::Tls(Box::new(channel)),
-                host: "127.0.0.1".into(),
-                token: String::new(),
-            };
+            let peer = carrack_engine::PeerChannel::over_tls(channel, "127.0.0.1".into(), String::new());
             let transfer = carrack_engine::TransferRequest {
                 spec: AgreedTransferSpec::default(),
                 settings: EndSettings::default(),

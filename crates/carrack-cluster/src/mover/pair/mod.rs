@@ -232,6 +232,7 @@ impl TransferObserver for MoverSessionObserver {
                 self.losses.lock().unwrap_or_else(PoisonError::into_inner).push(loss.clone());
             }
             TransferEvent::Notice(UserNotice::Warning(text)) => (self.say)(text.clone()),
+            TransferEvent::Notice(UserNotice::StorageDelay(delay)) => (self.say)(delay.to_string()),
             _ => {}
         }
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use carrack_machine::SlotPool;
 use carrack_model::escape;
 use carrack_transport::SessionControlLink;
-use carrack_wire::message::{BrowseDone, BrowsedEntriesMessage, ControlMessage, PathOperationMessage};
+use carrack_wire::message::{BrowseDone, BrowsedEntriesMessage, ControlMessage};
 
 use super::message::{ENTRIES_MAX, item_from_message, request_to_message};
 use super::operation::{
@@ -15,8 +15,7 @@ use super::operation::{
 use crate::abort::AbortHandle;
 use crate::error::SessionError;
 use crate::session::handshake::{
-    ANSWER_TIMEOUT, FirstMessageSender, await_peer_reason, control_only_pool, receive_message,
-    receive_preamble, send_message, send_preamble,
+    ANSWER_TIMEOUT, await_peer_reason, control_only_pool, greet_responder, receive_message, send_message,
 };
 use crate::settings::PeerChannel;
 
@@ -43,23 +42,16 @@ pub fn perform_remote_operation(
     let mut hearing =
         BrowseReceiver { asked: browsing.operation, found, summary: RemotePathOperationCounts::default() };
     let asked = request_to_message(browsing, &peer.token);
-    let heard =
-        send_operation_request(&mut link, asked).and_then(|()| hearing.receive_results(&mut link, &slots));
+    let programs = peer.programs.as_deref();
+    let greeted = greet_responder(&mut link, programs, ANSWER_TIMEOUT, &mut |link| {
+        send_message(link, ControlMessage::Browse(asked.clone()))
+    });
+    let heard = greeted.and_then(|()| hearing.receive_results(&mut link, &slots));
     match heard {
         Ok(()) => Ok(hearing.summary),
         Err(_) if abort.is_set() => Err(SessionError::Interrupted),
         Err(error) => Err(await_peer_reason(&mut link, &slots, error)),
     }
-}
-
-fn send_operation_request(
-    link: &mut SessionControlLink,
-    wanted: PathOperationMessage,
-) -> Result<(), SessionError> {
-    // A process that is not carrack may still have printed a reason.
-    let said = send_preamble(link).and_then(|()| send_message(link, ControlMessage::Browse(wanted)));
-    receive_preamble(link, FirstMessageSender::OfResponder(ANSWER_TIMEOUT))?;
-    said
 }
 
 struct BrowseReceiver<'a> {

@@ -15,8 +15,7 @@ use crate::abort::AbortHandle;
 use crate::error::SessionError;
 use crate::examine::{ComparisonAnswer, ExamineQuestion, ExamineThreadSettings};
 use crate::session::handshake::{
-    ANSWER_TIMEOUT, FirstMessageSender, await_peer_reason, control_only_pool, receive_preamble, send_message,
-    send_preamble,
+    ANSWER_TIMEOUT, await_peer_reason, control_only_pool, greet_responder, send_message,
 };
 use crate::settings::PeerChannel;
 
@@ -61,10 +60,10 @@ impl FarExaminer {
             is_destination,
             threads: u32::try_from(manners.threads).unwrap_or(0),
         };
-        // A process that is not carrack may still have printed a reason.
-        let said =
-            send_preamble(&mut link).and_then(|()| send_message(&mut link, ControlMessage::Verify(wanted)));
-        match receive_preamble(&mut link, FirstMessageSender::OfResponder(ANSWER_TIMEOUT)).and(said) {
+        let greeted = greet_responder(&mut link, peer.programs.as_deref(), ANSWER_TIMEOUT, &mut |link| {
+            send_message(link, ControlMessage::Verify(wanted.clone()))
+        });
+        match greeted {
             Ok(()) => Ok(FarExaminer { link, slots, abort: abort.clone(), asked: VecDeque::new() }),
             Err(_) if abort.is_set() => Err(SessionError::Interrupted),
             Err(error) => Err(await_peer_reason(&mut link, &slots, error)),

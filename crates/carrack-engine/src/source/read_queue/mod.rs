@@ -264,9 +264,7 @@ impl ReadQueue {
 
     /// Returns reports of the targets in use.
     pub(super) fn target_reports(&self, file_systems: &FileSystems) -> Vec<TargetReport> {
-        self.state.with(|state| {
-            target_reports(state.targets(), |id| file_systems.target(id).map(|target| target.label))
-        })
+        self.state.with(|state| target_reports(state.targets(), file_systems))
     }
 
     /// Ends all waiting.

@@ -96,6 +96,7 @@ impl ReadQueueState {
             pass.add_target(target);
         }
         self.items.set_depth(target.id, self.depth_now(depth));
+        self.items.set_server(target.id, target.server.as_ref().map(|server| server.id));
     }
 
     /// Sets the number of active threads. The depth of each target changes in proportion.

@@ -152,22 +152,34 @@ pub fn parse() -> Cli {
             std::process::exit(ExitStatus::Usage.code().into())
         }
         CommandLineError::Typed(error) if error.use_stderr() => {
-            if let Some(trouble) = foreign::foreign_command_error(&error) {
+            if let Some(trouble) = foreign::foreign_word_error(&error) {
                 trouble.print();
                 std::process::exit(ExitStatus::Usage.code().into())
             }
             error.exit()
         }
-        // Help shows flags without `=false`, and the defaults without a configuration.
-        CommandLineError::Typed(error) => match carrack_command().try_get_matches_from(&words) {
-            Err(plain) => plain.exit(),
-            Ok(_) => error.exit(),
-        },
+        CommandLineError::Typed(error) if error.kind() == ErrorKind::DisplayHelp => {
+            if let Some(trouble) = foreign::help_beside_words_error(&words) {
+                trouble.print();
+                std::process::exit(ExitStatus::Usage.code().into())
+            }
+            exit_with_help(error, &words)
+        }
+        CommandLineError::Typed(error) => exit_with_help(error, &words),
         CommandLineError::Elsewhere(trouble) => {
             trouble.print();
             std::process::exit(ExitStatus::Usage.code().into())
         }
     })
+}
+
+/// Prints the help or the version and ends the process. Help shows flags without `=false`, and the defaults
+/// without a configuration.
+fn exit_with_help(error: clap::Error, words: &[OsString]) -> ! {
+    match carrack_command().try_get_matches_from(words) {
+        Err(plain) => plain.exit(),
+        Ok(_) => error.exit(),
+    }
 }
 
 /// Parses again, with the options of the other sources as defaults, if there are any.

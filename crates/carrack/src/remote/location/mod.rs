@@ -1,5 +1,6 @@
-//! The place of a source or destination: `path`, `[user@]host:path` or `[user@][address]:path`, or
-//! `carrack://host[:port]/EXPORT/path` ([`url`]).
+//! The place of a source or destination: `path`, `[user@]host:path` or `[user@][address]:path`, or a URL
+//! ([`url`]): `carrack://host[:port]/EXPORT/path`, `ssh://[user@]host[:port]/path` or
+//! `scp://[user@]host[:port]/path`.
 //!
 //! Paths are bytes and stay as they were typed (trailing slashes matter), with two exceptions: an empty
 //! remote path is the home directory, and a leading `~/` is removed, since remote paths start there. A colon
@@ -19,6 +20,8 @@ pub struct SshHost {
     pub user: Option<String>,
     /// Name or address, an IPv6 address without its brackets.
     pub name: String,
+    /// TCP port; ssh's own choice without one.
+    pub port: Option<u16>,
 }
 
 impl fmt::Display for SshHost {
@@ -95,8 +98,14 @@ pub enum LocationError {
     #[error("{0:?} has no \"]:\" after its address")]
     OpenBracket(String),
     /// `scheme://`.
-    #[error("{0}:// is not there yet")]
+    #[error("carrack does not speak {0}://")]
     Scheme(&'static str),
+    /// `scheme://` of an object store.
+    #[error("{0}:// names objects, and carrack moves files")]
+    Objects(&'static str),
+    /// `ssh://` with an invalid host or port.
+    #[error("{0:?} is not [user@]host[:port]")]
+    BadSshUrl(String),
     /// `carrack://` with an invalid host or port.
     #[error("{0:?} is not the host of a daemon")]
     BadDaemon(String),
@@ -104,10 +113,10 @@ pub enum LocationError {
     #[error("{0:?} names a user, and a daemon knows you by your certificate or token")]
     UserInfo(String),
     /// `?` or `#` in a URL.
-    #[error("{0:?} is not part of a path on a daemon")]
+    #[error("{0:?} is not part of a path in a URL")]
     Query(char),
     /// `%` without two hexadecimal digits after it, or a byte that no file name holds.
-    #[error("{0:?} can't stand in a path on a daemon")]
+    #[error("{0:?} can't stand in a path of a URL")]
     BadEscape(String),
     /// `carrack://host/` where a path is needed.
     #[error("{0} without an export names no file")]
@@ -123,8 +132,18 @@ impl LocationError {
             LocationError::OpenBracket(_) => {
                 "write [user@][address]:path, such as [::1]:data, or ./NAME for a local name"
             }
+            LocationError::Scheme("http" | "https") => {
+                "curl fetches files from web servers; carrack goes to [user@]host:path over ssh, or to carrack://host/EXPORT/path"
+            }
+            LocationError::Scheme("file") => "write the path alone",
             LocationError::Scheme(_) => {
                 "write [user@]host:path to go over ssh, carrack://host/EXPORT/path to a daemon"
+            }
+            LocationError::Objects(_) => {
+                "rclone moves objects; a bucket that is mounted (rclone mount, s3fs) is a directory for carrack"
+            }
+            LocationError::BadSshUrl(_) => {
+                "write ssh://[user@]host[:port]/path, such as ssh://me@[::1]:2222/data/x"
             }
             LocationError::BadDaemon(_) => {
                 "write carrack://host[:port]/EXPORT/path, such as carrack://[::1]:7512/data/x"
@@ -144,7 +163,10 @@ impl LocationError {
 }
 
 /// Schemes that people try; a host of such a name can still be reached as `NAME:./path`.
-const SCHEMES: [&str; 7] = ["ssh", "scp", "sftp", "rsync", "file", "http", "https"];
+const SCHEMES: [&str; 9] = ["rsync", "file", "http", "https", "ftp", "ftps", "gsiftp", "dav", "davs"];
+
+/// Schemes of object stores, which are also names of rclone's remotes.
+pub const OBJECT_SCHEMES: [&str; 6] = ["s3", "gs", "gcs", "az", "b2", "swift"];
 
 impl EndLocation {
     /// Parses the text that the user typed.
@@ -156,6 +178,10 @@ impl EndLocation {
         if let Some(rest) = url::without_scheme(bytes) {
             let (daemon, path) = url::parse_daemon_url(rest)?;
             return Ok(EndLocation { far: Some(FarEndAddress::Daemon(daemon)), path });
+        }
+        if let Some((rest, path_start)) = url::without_ssh_scheme(bytes) {
+            let (host, path) = url::parse_ssh_url(rest, path_start)?;
+            return Ok(EndLocation { far: Some(FarEndAddress::Ssh(host)), path: remote_path(&path) });
         }
         let Some(colon) = host_end(bytes)? else {
             return Ok(EndLocation { far: None, path: PathBuf::from(text) });
@@ -201,7 +227,13 @@ fn address_start(text: &[u8]) -> Option<usize> {
 }
 
 fn check_scheme(host: &[u8], path: &[u8]) -> Result<(), LocationError> {
-    let scheme = SCHEMES.iter().find(|scheme| scheme.as_bytes() == host && path.starts_with(b"//"));
+    if !path.starts_with(b"//") {
+        return Ok(());
+    }
+    if let Some(scheme) = OBJECT_SCHEMES.iter().find(|scheme| scheme.as_bytes() == host) {
+        return Err(LocationError::Objects(scheme));
+    }
+    let scheme = SCHEMES.iter().find(|scheme| scheme.as_bytes() == host);
     scheme.map_or(Ok(()), |scheme| Err(LocationError::Scheme(scheme)))
 }
 
@@ -219,7 +251,7 @@ fn parse_host(bytes: &[u8]) -> Result<SshHost, LocationError> {
     if !is_safe_name(name) || user.is_some_and(|user| !is_safe_name(user)) {
         return Err(bad_host(bytes));
     }
-    Ok(SshHost { user: user.map(str::to_owned), name: name.to_owned() })
+    Ok(SshHost { user: user.map(str::to_owned), name: name.to_owned(), port: None })
 }
 
 /// Returns true for names that OpenSSH accepts for hosts since 9.6, for users too: none could become an
@@ -302,9 +334,43 @@ mod tests {
     }
 
     #[test]
+    fn urls_of_ssh() {
+        let parse = |text: &[u8]| {
+            let location = EndLocation::parse(OsStr::from_bytes(text))?;
+            let Some(FarEndAddress::Ssh(host)) = location.far else { panic!("{:?}", location.far) };
+            Ok((host.to_string(), host.port, location.path.as_os_str().as_bytes().to_vec()))
+        };
+        for (text, host, port, path) in [
+            (&b"ssh://h/data/x"[..], "h", None, &b"/data/x"[..]),
+            (b"SSH://me@h:2222/~/x", "me@h", Some(2222), b"x"),
+            (b"ssh://h", "h", None, b"."),
+            (b"ssh://h/", "h", None, b"/"),
+            (b"scp://h/x%20y", "h", None, b"x y"),
+            (b"scp://me@[::1]:22//data/", "me@::1", Some(22), b"/data/"),
+            (b"sftp://h/", "h", None, b"."),
+            (b"scp://h:/x", "h", None, b"x"),
+        ] {
+            assert_eq!(parse(text), Ok((host.to_owned(), port, path.to_vec())), "{text:?}");
+        }
+        for text in [
+            &b"ssh:///x"[..],
+            b"ssh://h:0/x",
+            b"ssh://h:x/y",
+            b"ssh://-o@h/x",
+            b"scp://[::1/x",
+            b"ssh://a b/x",
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(matches!(error, LocationError::BadSshUrl(_) | LocationError::BadHost(_)), "{error:?}");
+        }
+        assert_eq!(parse(b"scp://h/a%zz"), Err(LocationError::BadEscape("%zz".into())));
+    }
+
+    #[test]
     fn refuses_what_is_no_place() {
         assert_eq!(parse(b""), Err(LocationError::Empty));
         assert_eq!(parse(b"rsync://host/a"), Err(LocationError::Scheme("rsync")));
+        assert_eq!(parse(b"s3://bucket/a"), Err(LocationError::Objects("s3")));
         assert_eq!(parse(b"[::1:a"), Err(LocationError::OpenBracket("[::1:a".into())));
         for text in [
             &b"-oProxyCommand=x:a"[..],

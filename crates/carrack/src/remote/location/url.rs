@@ -1,4 +1,8 @@
-//! `carrack://host[:port]/EXPORT/path` as in RFC 3986, without user, query and fragment.
+//! `carrack://host[:port]/EXPORT/path` as in RFC 3986, without user, query and fragment; and URLs of ssh.
+//!
+//! The path of `scp://` and `sftp://` is relative to the home directory, and a second slash makes it
+//! absolute, as with scp(1) and sftp(1); that of `ssh://` is absolute unless it begins with `~`, as with
+//! git(1).
 //!
 //! Percent-encoded bytes are decoded once, within names. Bytes that RFC 3986 wants encoded may stand
 //! unencoded, except for `?`, `#` and `%`: a path that was typed or completed by a shell works as long as it
@@ -11,7 +15,7 @@ use std::path::PathBuf;
 
 use carrack_model::escape;
 
-use super::{DaemonAddress, LocationError};
+use super::{DaemonAddress, LocationError, SshHost, parse_host};
 
 const SCHEME: &[u8] = b"carrack://";
 
@@ -20,6 +24,42 @@ const SCHEME: &[u8] = b"carrack://";
 pub(super) fn without_scheme(text: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = text.split_at_checked(SCHEME.len())?;
     scheme.eq_ignore_ascii_case(SCHEME).then_some(rest)
+}
+
+/// Returns the text after a scheme of ssh, and the slashes in front of its path that count for nothing;
+/// `None` if the text begins otherwise.
+pub(super) fn without_ssh_scheme(text: &[u8]) -> Option<(&[u8], &'static [u8])> {
+    let known: [(&[u8], &[u8]); 3] = [(b"ssh://", b""), (b"scp://", b"/"), (b"sftp://", b"/")];
+    known.into_iter().find_map(|(scheme, skipped)| {
+        let (begin, rest) = text.split_at_checked(scheme.len())?;
+        begin.eq_ignore_ascii_case(scheme).then_some((rest, skipped))
+    })
+}
+
+fn bad_ssh_url(authority: &[u8]) -> LocationError {
+    LocationError::BadSshUrl(escape(authority))
+}
+
+/// Returns the host, and the path there as it is typed after `host:`.
+pub(super) fn parse_ssh_url(rest: &[u8], skipped: &[u8]) -> Result<(SshHost, Vec<u8>), LocationError> {
+    let slash = rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(slash);
+    let path = decode(path.strip_prefix(skipped).unwrap_or(path))?;
+    let path = if path.starts_with(b"/~") { path[1..].to_vec() } else { path };
+    let bracket = authority.iter().rposition(|&b| b == b']').unwrap_or(0);
+    let colon = authority[bracket..].iter().position(|&b| b == b':').map(|at| bracket + at);
+    let (host, port) = authority.split_at(colon.unwrap_or(authority.len()));
+    let digits =
+        std::str::from_utf8(port.strip_prefix(b":").unwrap_or(b"")).map_err(|_| bad_ssh_url(authority))?;
+    let port = if digits.is_empty() {
+        None
+    } else {
+        Some(parse_port(digits).ok_or_else(|| bad_ssh_url(authority))?)
+    };
+    if host.is_empty() || host.contains(&b'[') != host.contains(&b']') {
+        return Err(bad_ssh_url(authority));
+    }
+    Ok((SshHost { port, ..parse_host(host)? }, path))
 }
 
 /// Returns the daemon, and the path there, which begins with a slash.

@@ -13,7 +13,7 @@
 //! | `components` | `start`, `end` (null: open), `stripe_size`, `stripe_count`, `pool`, `pattern` of each |
 //! | `own_target` | directories only: the target of files without a layout of their own |
 //! | `files`, `released_files` | directories with `-r` only |
-//! | `targets` | `target`, `bytes` of each |
+//! | `targets` | `target`, `bytes` of each; `server`, the host that it belongs to, where that is known |
 //! | `imbalance` | the largest of these ÷ their mean |
 //! | `problem` | the reason why the layout or a part is unknown; absent otherwise |
 //! | `extents` | with `--extents` only: `offset`, `length`, `target` of each |
@@ -80,7 +80,11 @@ impl<'a> LayoutLine<'a> {
         let widest = geometry.and_then(StripeGeometry::widest).map(ComponentLine::of);
         let components = geometry.map_or(&[][..], |geometry| &geometry.components);
         let targets = placement.targets.iter();
-        let targets = targets.map(|target| TargetLine { target: &target.label, bytes: target.bytes });
+        let targets = targets.map(|target| TargetLine {
+            target: &target.label,
+            server: target.server.as_deref(),
+            bytes: target.bytes,
+        });
         let (r#type, own_target, size, files, released_files) = match &placement.what {
             LayoutViewPathKind::File { size, is_released, .. } => {
                 ("file", None, Some(*size), None, u64::from(*is_released))
@@ -143,6 +147,8 @@ impl<'a> ComponentLine<'a> {
 #[derive(Serialize)]
 struct TargetLine<'a> {
     target: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<&'a str>,
     bytes: u64,
 }
 
@@ -163,6 +169,7 @@ pub(super) fn pattern_name(pattern: StripePattern) -> &'static str {
     match pattern {
         StripePattern::Striped => "striped",
         StripePattern::Overstriped => "overstriped",
+        StripePattern::Extending => "self-extending",
         StripePattern::Metadata => "metadata",
         StripePattern::Objects => "objects",
         StripePattern::Whole => "whole",
@@ -196,8 +203,10 @@ mod tests {
                  "pattern": "striped"},
             ],
             "targets": [
-                {"target": "OST0003", "bytes": 2 * mib}, {"target": "OST0000", "bytes": mib},
-                {"target": "OST0001", "bytes": mib}, {"target": "OST0002", "bytes": mib},
+                {"target": "OST0003", "bytes": 2 * mib, "server": "10.0.0.3@tcp"},
+                {"target": "OST0000", "bytes": mib, "server": "10.0.0.2@tcp"},
+                {"target": "OST0001", "bytes": mib, "server": "10.0.0.2@tcp"},
+                {"target": "OST0002", "bytes": mib, "server": "10.0.0.3@tcp"},
             ],
             "imbalance": 1.6,
         });
@@ -237,6 +246,7 @@ mod tests {
         ] {
             assert_eq!(tree[field], expected, "{field}");
         }
+        assert!(tree["targets"][0].get("server").is_none());
         let directory = line(&samples::directory(), false);
         assert_eq!((&directory["size"], &directory["own_target"]), (&Value::Null, &json!("tmpfs")));
         for absent in ["files", "released_files", "path_hex", "problem", "extents"] {

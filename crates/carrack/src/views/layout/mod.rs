@@ -65,6 +65,8 @@ enum LayoutViewPathKind {
 struct TargetBytes {
     id: TargetId,
     label: Arc<str>,
+    /// The host that it belongs to, if that is known.
+    server: Option<Arc<str>>,
     bytes: u64,
 }
 
@@ -117,7 +119,10 @@ mod samples {
         let bytes = layout.bytes_per_target(0..size);
         let targets = layout.targets().iter().zip(bytes);
         targets
-            .map(|(id, bytes)| TargetBytes { id: *id, label: format!("OST{:04x}", id.0).into(), bytes })
+            .map(|(id, bytes)| {
+                let server = Some(if id.0 < 2 { "10.0.0.2@tcp".into() } else { "10.0.0.3@tcp".into() });
+                TargetBytes { id: *id, label: format!("OST{:04x}", id.0).into(), server, bytes }
+            })
             .collect()
     }
 
@@ -166,8 +171,12 @@ mod samples {
     /// Returns a tree on two OSDs.
     pub fn tree() -> PathLayout {
         let targets = [(1, "osd.2", 3 << 20), (2, "osd.10", 1 << 20)];
-        let targets =
-            targets.map(|(id, label, bytes)| TargetBytes { id: TargetId(id), label: label.into(), bytes });
+        let targets = targets.map(|(id, label, bytes)| TargetBytes {
+            id: TargetId(id),
+            label: label.into(),
+            server: None,
+            bytes,
+        });
         PathLayout {
             path: b"tree"[..].into(),
             kind: FileSystemKind::CephFs,

@@ -2,6 +2,7 @@
 //!
 //! Names are escaped: those from a file system can't drive the terminal.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 
 use carrack_layout::{ComponentGeometry, STRIPE_COUNT_ALL, StripePattern};
@@ -114,10 +115,17 @@ impl PathLayout {
             return Ok(());
         }
         let sum = self.bytes_placed().max(1) as f64;
-        let mut table = TextTable::headed(&["<target", ">bytes", ">share"]);
-        for TargetBytes { label, bytes, .. } in &self.targets {
-            let share = *bytes as f64 * 100.0 / sum;
-            table.row(&[&escape(label.as_bytes()), &size::format_size(*bytes), &format_args!("{share:.1}%")]);
+        let has_servers = self.targets.iter().any(|target| target.server.is_some());
+        let columns = ["<target", ">bytes", ">share", "<server"];
+        let column_count = if has_servers { 4 } else { 3 };
+        let mut table = TextTable::headed(&columns[..column_count]);
+        for TargetBytes { label, server, bytes, .. } in &self.targets {
+            let (label, bytes, share) =
+                (escape(label.as_bytes()), size::format_size(*bytes), *bytes as f64 * 100.0 / sum);
+            let server = server.as_ref().map_or("-".into(), |server| escape(server.as_bytes()));
+            table.row(
+                &[&label as &dyn Display, &bytes, &format_args!("{share:.1}%"), &server][..column_count],
+            );
         }
         table.write(INDENT, out)
     }
@@ -179,11 +187,11 @@ a\\n\\xff
     start      end  stripe size  count  pattern  pool
       0 B  1.0 MiB      1.0 MiB      1  striped  -
   1.0 MiB      end      1.0 MiB      4  striped  flash
-  target     bytes  share
-  OST0003  2.0 MiB  40.0%
-  OST0000  1.0 MiB  20.0%
-  OST0001  1.0 MiB  20.0%
-  OST0002  1.0 MiB  20.0%
+  target     bytes  share  server
+  OST0003  2.0 MiB  40.0%  10.0.0.3@tcp
+  OST0000  1.0 MiB  20.0%  10.0.0.2@tcp
+  OST0001  1.0 MiB  20.0%  10.0.0.2@tcp
+  OST0002  1.0 MiB  20.0%  10.0.0.3@tcp
 ";
         assert_eq!(table(&samples::file(), false), expected);
     }

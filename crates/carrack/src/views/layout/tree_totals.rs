@@ -70,8 +70,10 @@ pub(super) fn sum(
 /// Returns the bytes on a target, with its name.
 pub(super) fn target_bytes(file_systems: &FileSystems, id: TargetId, bytes: u64) -> TargetBytes {
     // A target beyond the limit has no number of its own.
-    let label = file_systems.target(id).map_or_else(|| "other".into(), |target| target.label);
-    TargetBytes { id, label, bytes }
+    let Some(target) = file_systems.target(id) else {
+        return TargetBytes { id, label: "other".into(), server: None, bytes };
+    };
+    TargetBytes { id, label: target.label, server: target.server.map(|server| server.name), bytes }
 }
 
 struct TreeLayoutSummer<'a> {

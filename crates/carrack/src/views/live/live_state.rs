@@ -113,6 +113,9 @@ impl LiveViewTransfer {
             TransferEvent::Notice(UserNotice::Loss(loss)) => {
                 self.add_message(format!("warning: {}", escape_control_characters(&loss.to_string())))
             }
+            TransferEvent::Notice(UserNotice::StorageDelay(delay)) => {
+                self.add_message(escape_control_characters(&delay.to_string()))
+            }
             TransferEvent::Notice(UserNotice::Text(text) | UserNotice::Decision(text)) => {
                 self.add_message(escape_control_characters(text))
             }

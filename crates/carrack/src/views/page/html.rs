@@ -255,7 +255,7 @@ fn outcome(exit: ExitStatus) -> &'static str {
     match exit {
         ExitStatus::Complete => "complete",
         ExitStatus::Partial => "partial: something failed",
-        ExitStatus::Usage | ExitStatus::Nothing => "nothing was copied",
+        ExitStatus::Usage | ExitStatus::Nothing | ExitStatus::OtherVersion => "nothing was copied",
         ExitStatus::Interrupted => "interrupted",
         ExitStatus::TimedOut => "timed out",
     }

@@ -97,6 +97,9 @@ impl HtmlReportData {
             TransferEvent::Source(report) => self.source(report, at_s),
             TransferEvent::Failed(failure) => self.failures.add(at_s, || failure.clone()),
             TransferEvent::Notice(UserNotice::Warning(text)) => self.warnings.add(at_s, || text.clone()),
+            TransferEvent::Notice(UserNotice::StorageDelay(delay)) => {
+                self.warnings.add(at_s, || delay.to_string());
+            }
             TransferEvent::Notice(UserNotice::Loss(loss)) => self.warnings.add(at_s, || loss.to_string()),
             TransferEvent::Notice(UserNotice::Decision(text)) => self.decisions.add(at_s, || text.clone()),
             TransferEvent::Notice(_)

@@ -16,6 +16,7 @@
 //! | `failed` | `path`, `kind`, `side`, `detail`, `hint` |
 //! | `skipped` | `path`, `reason` |
 //! | `notice`, `warning`, `decision` | `text` |
+//! | `storage_delay` | `side`, `target`, `requests`, `age_s`: see `StorageDelay` |
 //! | `loss` | `text`, `count`: metadata of one kind that the destination could not keep |
 //! | `summary` | see `SummaryLine` below: counts, rate, protection, errors, `exit_code` |
 //!
@@ -45,12 +46,14 @@ use crate::views::quantity::bytes_per_s;
 /// Writes the events as JSON.
 pub struct JsonView<W: Write + Send> {
     out: W,
+    /// The last counters.
+    progress: TransferProgress,
 }
 
 impl<W: Write + Send> JsonView<W> {
     /// Creates a view. `out` should be buffered by lines, so that a reader sees each event at once.
     pub fn new(out: W) -> JsonView<W> {
-        JsonView { out }
+        JsonView { out, progress: TransferProgress::default() }
     }
 
     fn write(&mut self, body: JsonEventBody<'_>, elapsed: Duration) -> io::Result<()> {
@@ -60,7 +63,15 @@ impl<W: Write + Send> JsonView<W> {
 
 impl<W: Write + Send> TransferEventPresenter for JsonView<W> {
     fn show_event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
+        if let TransferEvent::Progress(progress) = event {
+            self.progress = *progress;
+        }
         self.write(JsonEventBody::of(event), elapsed)
+    }
+
+    fn show_status(&mut self, elapsed: Duration, is_requested: bool) -> io::Result<()> {
+        let progress = self.progress;
+        if is_requested { self.write(JsonEventBody::Progress(&progress), elapsed) } else { Ok(()) }
     }
 
     fn show_end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
@@ -130,6 +141,12 @@ enum JsonEventBody<'a> {
         text: String,
         count: u64,
     },
+    StorageDelay {
+        side: &'static str,
+        target: &'a str,
+        requests: u64,
+        age_s: u64,
+    },
     Source(SourceLine<'a>),
     Targets {
         side: &'static str,
@@ -181,6 +198,12 @@ impl<'a> JsonEventBody<'a> {
             TransferEvent::Notice(UserNotice::Loss(loss)) => {
                 JsonEventBody::Loss { text: loss.to_string(), count: loss.count }
             }
+            TransferEvent::Notice(UserNotice::StorageDelay(delay)) => JsonEventBody::StorageDelay {
+                side: side_name(delay.side),
+                target: &delay.target,
+                requests: delay.requests,
+                age_s: delay.seconds,
+            },
             TransferEvent::Source(report) => JsonEventBody::Source(SourceLine::of(report)),
         }
     }
@@ -363,7 +386,7 @@ fn outcome_name(exit: ExitStatus) -> &'static str {
         ExitStatus::Complete => "complete",
         ExitStatus::Partial => "partial",
         ExitStatus::Usage => "usage",
-        ExitStatus::Nothing => "nothing",
+        ExitStatus::Nothing | ExitStatus::OtherVersion => "nothing",
         ExitStatus::Interrupted => "interrupted",
         ExitStatus::TimedOut => "timed_out",
     }

@@ -14,8 +14,9 @@ mod targets;
 use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::io;
+use std::mem;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use carrack_engine::{AbortHandle, TransferObserver};
@@ -43,6 +44,12 @@ pub trait TransferEventPresenter: Send {
     fn show_event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()>;
     /// Shows the end.
     fn show_end(&mut self, ending: &FinishedTransfer) -> io::Result<()>;
+    /// Shows the status; `is_requested` is false for the regular one of a batch job.
+    fn show_status(&mut self, _elapsed: Duration, _is_requested: bool) -> io::Result<()> {
+        Ok(())
+    }
+    /// Shows more messages from now on, or fewer again.
+    fn toggle_verbosity(&mut self) {}
     /// Returns the error for a failed write.
     fn write_error(&self, error: &io::Error) -> UserError {
         UserError::new(format!("can't write to stdout: {error}"))
@@ -98,7 +105,7 @@ impl SessionConclusion {
 
 /// The engine's observer.
 pub struct TransferReporter {
-    state: Mutex<ReporterState>,
+    state: Arc<Mutex<ReporterState>>,
     started: Instant,
     /// The destination as it was typed.
     destination: Vec<u8>,
@@ -110,6 +117,31 @@ pub struct TransferReporter {
     is_strict: bool,
     /// Ends a dry run whose list has no reader any more.
     abort: AbortHandle,
+}
+
+/// The output of a running transfer, for threads other than the engine's.
+#[derive(Clone)]
+pub struct TransferOutput {
+    state: Arc<Mutex<ReporterState>>,
+    started: Instant,
+}
+
+impl TransferOutput {
+    /// Shows the status. Shows nothing after the transfer's end.
+    pub fn show_status(&self, is_requested: bool) {
+        lock(&self.state).show_in_views(|view| view.show_status(self.started.elapsed(), is_requested));
+    }
+
+    /// Shows more messages from now on, or fewer again.
+    pub fn toggle_verbosity(&self) {
+        lock(&self.state).views.iter_mut().for_each(|view| view.toggle_verbosity());
+    }
+
+    /// Shows a warning.
+    pub fn warn(&self, text: String) {
+        let event = TransferEvent::Notice(UserNotice::Warning(text));
+        lock(&self.state).show(&event, self.started.elapsed());
+    }
 }
 
 struct ReporterState {
@@ -140,7 +172,7 @@ impl TransferReporter {
         };
         let started = Instant::now();
         TransferReporter {
-            state: Mutex::new(state),
+            state: Arc::new(Mutex::new(state)),
             started,
             destination: Vec::new(),
             has_made_it: false,
@@ -173,16 +205,19 @@ impl TransferReporter {
         state.tally.arrival.as_ref().is_some_and(|arrival| arrival.nesting == RepeatEffect::NextTime)
     }
 
-    /// Locks the state. A panic of another thread while it wrote a line leaves no state half changed that
-    /// matters here.
+    /// Returns the output for other threads.
+    pub fn output(&self) -> TransferOutput {
+        TransferOutput { state: Arc::clone(&self.state), started: self.started }
+    }
+
     fn lock(&self) -> MutexGuard<'_, ReporterState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Gives the manifest its name, shows the end, and returns the exit code.
     pub fn finish(self, conclusion: SessionConclusion) -> ExitStatus {
         let elapsed = self.started.elapsed();
-        let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
         let end = if state.is_list_lost { ExitReason::Failed } else { conclusion.end };
         let manifest = state.finish_manifest(end);
         let done = if self.dry_run {
@@ -193,7 +228,8 @@ impl TransferReporter {
         };
         if self.is_strict && state.tally.lost > 0 {
             let told = "with --strict, what can't be kept at the destination is a failure";
-            state.troubles.push(UserError::new(format!("{} not kept: {told}", state.tally.lost)));
+            let lost = state.tally.lost;
+            state.troubles.push(UserError::new(format!("{lost} not kept: {told}")));
         }
         let is_empty = done == 0 && conclusion.summary.entries_kept == 0 && end == ExitReason::Reached;
         let mut exit = ExitStatus::of_transfer(end, &conclusion.summary, done);
@@ -204,19 +240,23 @@ impl TransferReporter {
         let exit = if state.troubles.is_empty() { exit } else { exit.partial_if_complete() };
         state.troubles.extend(conclusion.trouble);
         let destination = state.tally.arrival.as_ref().filter(|_| !self.destination.is_empty());
+        let destination = destination.map(|arrival| arrival_path(&self.destination, arrival));
         let mut ending = FinishedTransfer {
-            destination: destination.map(|arrival| arrival_path(&self.destination, arrival)),
+            destination,
             exit,
             end,
             summary: conclusion.summary,
-            troubles: state.troubles,
-            tally: state.tally,
+            troubles: mem::take(&mut state.troubles),
+            tally: mem::take(&mut state.tally),
             elapsed,
             dry_run: self.dry_run,
             checksum: self.checksum,
             manifest,
         };
-        show_end_in_views(&mut state.views, &mut ending);
+        // Nothing else is shown from now on.
+        let mut views = mem::take(&mut state.views);
+        drop(state);
+        show_end_in_views(&mut views, &mut ending);
         ending.exit
     }
 }
@@ -267,6 +307,12 @@ impl TransferObserver for TransferReporter {
     }
 }
 
+/// Locks the state. A panic of another thread while it wrote a line leaves no state half changed that matters
+/// here.
+fn lock(state: &Mutex<ReporterState>) -> MutexGuard<'_, ReporterState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Returns the event with the texts of errors as people read them, also those from the other end.
 fn with_plain_errors(event: &TransferEvent) -> Cow<'_, TransferEvent> {
     Cow::Owned(match event {
@@ -279,6 +325,7 @@ fn with_plain_errors(event: &TransferEvent) -> Cow<'_, TransferEvent> {
             UserNotice::Detail(text) => UserNotice::Detail(text_without_errno(&text)),
             UserNotice::Warning(text) => UserNotice::Warning(text_without_errno(&text)),
             UserNotice::Decision(text) => UserNotice::Decision(text_without_errno(&text)),
+            UserNotice::StorageDelay(delay) => UserNotice::StorageDelay(delay),
             UserNotice::Loss(loss) => {
                 UserNotice::Loss(MetadataLoss { reason: text_without_errno(&loss.reason), ..loss })
             }
@@ -293,9 +340,16 @@ fn with_plain_errors(event: &TransferEvent) -> Cow<'_, TransferEvent> {
 impl ReporterState {
     /// Shows an event; returns false if a view could not be written, which then gets no more events.
     fn show(&mut self, event: &TransferEvent, elapsed: Duration) -> bool {
+        self.show_in_views(|view| view.show_event(event, elapsed))
+    }
+
+    fn show_in_views(
+        &mut self,
+        mut show: impl FnMut(&mut dyn TransferEventPresenter) -> io::Result<()>,
+    ) -> bool {
         let before = self.views.len();
         let troubles = &mut self.troubles;
-        self.views.retain_mut(|view| match view.show_event(event, elapsed) {
+        self.views.retain_mut(|view| match show(view.as_mut()) {
             Ok(()) => true,
             Err(error) => {
                 troubles.push(view.write_error(&error));

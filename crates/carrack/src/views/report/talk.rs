@@ -9,13 +9,14 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use carrack_model::limits::FAILURES_LISTED_MAX;
-use carrack_model::{EntryFailure, TransferEvent, UserNotice, escape};
+use carrack_model::{EntryFailure, TransferEvent, TransferProgress, UserNotice, escape};
 use carrack_options::colour::{TextColour, paint};
 
-use super::progress::ProgressLine;
-use super::{FinishedTransfer, TransferEventPresenter, summary, targets};
+use super::progress::{ProgressLine, SmoothedRate};
+use super::{FinishedTransfer, TransferEventPresenter, progress, summary, targets};
 use crate::exit::ExitStatus;
 use crate::user_error::escape_control_characters;
+use crate::views::quantity::clock;
 
 /// The amount of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,12 +39,57 @@ pub struct StderrTextView<W: Write + Send> {
     failures_listed: usize,
     /// True if the first words of a line may have a colour.
     in_colour: bool,
+    /// The status, if this view shows it.
+    status: Option<TransferStatus>,
+    /// True if SIGUSR2 has asked for all messages.
+    is_verbose: bool,
+}
+
+/// The last counters and the rate, for a line on request.
+#[derive(Default)]
+struct TransferStatus {
+    progress: Option<TransferProgress>,
+    pace: SmoothedRate,
+}
+
+impl TransferStatus {
+    fn update(&mut self, progress: &TransferProgress, elapsed: Duration) {
+        self.pace.update(progress, elapsed);
+        self.progress = Some(*progress);
+    }
+
+    fn line(&self, elapsed: Duration) -> String {
+        let after = clock(elapsed.as_secs());
+        match &self.progress {
+            Some(progress) => format!("carrack: after {after}: {}", progress::text(progress, &self.pace)),
+            None => format!("carrack: after {after}: no data yet"),
+        }
+    }
 }
 
 impl<W: Write + Send> StderrTextView<W> {
     /// Creates a view: with a bar on a terminal, without elsewhere.
     pub fn new(out: W, volume: TalkVolume, bar: Option<ProgressLine>) -> StderrTextView<W> {
-        StderrTextView { out, volume, bar, failures_listed: 0, in_colour: false }
+        StderrTextView {
+            out,
+            volume,
+            bar,
+            failures_listed: 0,
+            in_colour: false,
+            status: None,
+            is_verbose: false,
+        }
+    }
+
+    /// Returns the view with lines about the status, and a volume that can be changed.
+    #[must_use]
+    pub fn with_status(self) -> StderrTextView<W> {
+        StderrTextView { status: Some(TransferStatus::default()), ..self }
+    }
+
+    /// Returns the amount of text at present.
+    fn volume(&self) -> TalkVolume {
+        if self.is_verbose { TalkVolume::Verbose } else { self.volume }
     }
 
     /// Returns the view with the first words of errors and warnings in colour, if a terminal wants it.
@@ -68,14 +114,17 @@ impl<W: Write + Send> StderrTextView<W> {
     }
 
     fn event_text(&mut self, event: &TransferEvent) -> Option<String> {
-        let is_watched = self.bar.is_some() || self.volume >= TalkVolume::Verbose;
+        let is_watched = self.bar.is_some() || self.volume() >= TalkVolume::Verbose;
         match event {
             TransferEvent::Failed(failure) => self.failure_words(failure),
-            TransferEvent::Notice(UserNotice::Warning(text)) if self.volume >= TalkVolume::Normal => {
+            TransferEvent::Notice(UserNotice::Warning(text)) if self.volume() >= TalkVolume::Normal => {
                 Some(format!("carrack: warning: {}", escape_control_characters(text)))
             }
-            TransferEvent::Notice(UserNotice::Loss(loss)) if self.volume >= TalkVolume::Normal => {
+            TransferEvent::Notice(UserNotice::Loss(loss)) if self.volume() >= TalkVolume::Normal => {
                 Some(format!("carrack: warning: {}", escape_control_characters(&loss.to_string())))
+            }
+            TransferEvent::Notice(UserNotice::StorageDelay(delay)) if is_watched => {
+                Some(format!("carrack: {}", escape_control_characters(&delay.to_string())))
             }
             TransferEvent::Notice(UserNotice::Skipped { path, reason }) if is_watched => {
                 Some(format!("carrack: left out: {}: {}", escape(path), escape_control_characters(reason)))
@@ -83,11 +132,11 @@ impl<W: Write + Send> StderrTextView<W> {
             TransferEvent::Notice(UserNotice::Text(text) | UserNotice::Decision(text)) if is_watched => {
                 Some(format!("carrack: {}", escape_control_characters(text)))
             }
-            TransferEvent::Notice(UserNotice::Detail(text)) if self.volume >= TalkVolume::Verbose => {
+            TransferEvent::Notice(UserNotice::Detail(text)) if self.volume() >= TalkVolume::Verbose => {
                 Some(format!("carrack: {}", escape_control_characters(text)))
             }
             TransferEvent::Connected { streams, lanes, transport, .. }
-                if self.volume >= TalkVolume::Verbose =>
+                if self.volume() >= TalkVolume::Verbose =>
             {
                 Some(format!("carrack: connected: {transport}, data connections: {streams}, lanes: {lanes}"))
             }
@@ -96,12 +145,12 @@ impl<W: Write + Send> StderrTextView<W> {
     }
 
     fn failure_words(&mut self, failure: &EntryFailure) -> Option<String> {
-        if self.volume < TalkVolume::Quiet {
+        if self.volume() < TalkVolume::Quiet {
             return None;
         }
         self.failures_listed += 1;
         match self.failures_listed {
-            n if n <= FAILURES_LISTED_MAX || self.volume >= TalkVolume::Verbose => Some(format!(
+            n if n <= FAILURES_LISTED_MAX || self.volume() >= TalkVolume::Verbose => Some(format!(
                 "carrack: failed: {}: {}",
                 escape(&failure.path),
                 escape_control_characters(&failure.detail)
@@ -116,8 +165,9 @@ impl<W: Write + Send> StderrTextView<W> {
 
 impl<W: Write + Send> TransferEventPresenter for StderrTextView<W> {
     fn show_event(&mut self, event: &TransferEvent, elapsed: Duration) -> io::Result<()> {
-        if let (TransferEvent::Progress(progress), Some(bar)) = (event, &mut self.bar) {
-            bar.show(progress, elapsed);
+        if let TransferEvent::Progress(progress) = event {
+            self.bar.iter_mut().for_each(|bar| bar.show(progress, elapsed));
+            self.status.iter_mut().for_each(|status| status.update(progress, elapsed));
         }
         if let Some(line) = self.event_text(event) {
             self.write_line(&line);
@@ -125,13 +175,30 @@ impl<W: Write + Send> TransferEventPresenter for StderrTextView<W> {
         Ok(())
     }
 
+    fn show_status(&mut self, elapsed: Duration, is_requested: bool) -> io::Result<()> {
+        let is_wanted = is_requested && self.volume > TalkVolume::Errors || self.volume >= TalkVolume::Normal;
+        if let Some(line) = self.status.as_ref().filter(|_| is_wanted).map(|status| status.line(elapsed)) {
+            self.write_line(&line);
+        }
+        Ok(())
+    }
+
+    fn toggle_verbosity(&mut self) {
+        if self.status.is_none() || matches!(self.volume, TalkVolume::Errors | TalkVolume::Verbose) {
+            return;
+        }
+        self.is_verbose = !self.is_verbose;
+        let state = if self.is_verbose { "all messages are shown (as with -v)" } else { "as before" };
+        self.write_line(&format!("carrack: SIGUSR2: {state}"));
+    }
+
     fn show_end(&mut self, ending: &FinishedTransfer) -> io::Result<()> {
         // Dropping the bar removes it from the terminal.
         self.bar = None;
-        if self.volume >= TalkVolume::Normal && !is_summary_redundant(ending) {
+        if self.volume() >= TalkVolume::Normal && !is_summary_redundant(ending) {
             summary::lines(ending).iter().for_each(|line| self.write_line(line));
         }
-        if self.volume >= TalkVolume::Verbose {
+        if self.volume() >= TalkVolume::Verbose {
             for (side, targets) in &ending.tally.targets {
                 targets::lines(*side, targets).iter().for_each(|line| self.write_line(line));
             }

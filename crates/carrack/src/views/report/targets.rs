@@ -16,16 +16,27 @@ pub fn lines(side: FailureSide, targets: &[TargetReport]) -> Vec<String> {
         return Vec::new();
     }
     let what = if side == FailureSide::Source { "source" } else { "sink" };
-    let mut table = TextTable::headed(&["<target", ">moved", ">normal", ">recent", ">limit", ">congested"]);
+    let has_servers = targets.iter().any(|target| target.server.is_some());
+    let mut headings = vec!["<target", ">moved", ">normal", ">recent", ">limit", ">congested"];
+    if has_servers {
+        headings.push("<server");
+    }
+    let mut table = TextTable::headed(&headings);
     for target in targets.iter().take(SHOWN_MAX) {
-        table.row(&[
-            &escape(target.label.as_bytes()),
-            &size::format_size(target.bytes),
-            &time(target.normal_us),
-            &time(target.recent_us),
-            &if target.limit == 0 { "-".to_owned() } else { target.limit.to_string() },
-            &format_args!("{}x", target.avoided_count),
-        ]);
+        let mut cells = vec![
+            escape(target.label.as_bytes()).to_string(),
+            size::format_size(target.bytes).to_string(),
+            time(target.normal_us),
+            time(target.recent_us),
+            if target.limit == 0 { "-".to_owned() } else { target.limit.to_string() },
+            format!("{}x", target.avoided_count),
+        ];
+        if has_servers {
+            cells.push(escape(target.server.as_deref().unwrap_or("-").as_bytes()).to_string());
+        }
+        let cells: Vec<&dyn std::fmt::Display> =
+            cells.iter().map(|cell| cell as &dyn std::fmt::Display).collect();
+        table.row(&cells);
     }
     let mut lines: Vec<String> =
         table.lines().map(|line| format!("carrack: {what} targets: {line}")).collect();
@@ -67,7 +78,10 @@ mod tests {
         for word in ["source targets", "OST0001", "3.0 MiB", "64.0ms", "1.1s", "8", "2x"] {
             assert!(table[1].contains(word), "{word}: {}", table[1]);
         }
-        assert!(!table[2].contains('\x1b'));
+        assert!(!table[2].contains('\x1b') && !table[0].contains("server"));
+        let of_server = TargetReport { server: Some("10.0.0.2@tcp".into()), ..target("OST0002") };
+        let table = lines(FailureSide::Source, &[of_server, target("OST0003")]);
+        assert!(table[0].ends_with("server") && table[1].ends_with("10.0.0.2@tcp"), "{table:?}");
         let many = lines(FailureSide::Sink, &vec![target("x"); 100]);
         assert!(many.len() == SHOWN_MAX + 2 && many[SHOWN_MAX + 1].contains("36 more"));
     }

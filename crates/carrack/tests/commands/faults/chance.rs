@@ -22,6 +22,14 @@ impl Chance {
         range.start() + self.number() % (range.end() - range.start() + 1)
     }
 
+    pub fn below(&mut self, count: usize) -> usize {
+        (self.number() % count as u64) as usize
+    }
+
+    pub fn one_in(&mut self, count: usize) -> bool {
+        self.below(count) == 0
+    }
+
     /// Returns a number from 0 to 1.
     pub fn fraction(&mut self) -> f64 {
         (self.number() >> 11) as f64 / (1_u64 << 53) as f64
@@ -32,7 +40,7 @@ impl Chance {
     }
 
     pub fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[self.within(0..=choices.len() as u64 - 1) as usize]
+        choices[self.below(choices.len())]
     }
 
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {

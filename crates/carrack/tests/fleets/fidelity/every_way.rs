@@ -319,6 +319,7 @@ const HOW: &[&str] = &[
     "chunk-size",
     "cipher",
     "class",
+    "congestion",
     "connect-from",
     "deadline",
     "durability",
@@ -428,6 +429,22 @@ fn rows() -> BTreeMap<&'static str, Row> {
             with(&["--exclude=*.o", "--include=keep.o"], |there| there.has("keep.o") && !there.has("b.o")),
         ),
         ("filter-from", with(&["--filter-from=/dev/null"], |there| there.is_whole())),
+        (
+            "filter",
+            with(&["--filter=+ keep.o", "--filter=- *.o"], |there| there.has("keep.o") && !there.has("b.o")),
+        ),
+        ("exclude-from", with(&["--exclude-from=LIST"], |there| !there.has("a") && !there.has("sub"))),
+        (
+            "include-from",
+            with(&["--include-from=LIST", "--filter=- /*"], |there| there.has("sub") && !there.has("b.o")),
+        ),
+        (
+            "rclone-filter",
+            with(&["--rclone-filter=+ keep.o", "--rclone-filter=- *.o"], |there| {
+                there.has("keep.o") && !there.has("b.o")
+            }),
+        ),
+        ("rclone-filter-from", with(&["--rclone-filter-from=/dev/null"], |there| there.is_whole())),
         ("min-size", with(&["--min-size=1k"], |there| there.has("a") && !there.has("mode"))),
         ("max-size", with(&["--max-size=1k"], |there| !there.has("a") && there.has("mode"))),
         ("newer", with(&["--newer=1d"], |there| there.has("a") && !there.has("old"))),

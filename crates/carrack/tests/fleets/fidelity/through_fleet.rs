@@ -156,6 +156,8 @@ fn a_fleet_leaves_out_what_a_copy_leaves_out() {
     for (number, options) in [
         &["--exclude=*.o", "--include=keep.o", "--exclude=/build/"][..],
         &[&from_file],
+        &["--filter=+ keep.o", "--filter=- *.o", "--filter=- /build/"],
+        &["--rclone-filter=+ keep.o", "--rclone-filter=- *.o", "--rclone-filter=- /build/**"],
         &["--min-size=1MiB"],
         &["--max-size=100", "--newer=2001-10-01T00:00:00Z", "--safe-links"],
         &["--newer=1d", "--skip-links", "--one-file-system"],
