@@ -15,12 +15,19 @@ pub fn resolve(host: &str, port: u16, patience: Duration) -> io::Result<Vec<Sock
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(address, port)]);
     }
-    let (sender, receiver) = mpsc::channel();
     let name = host.to_owned();
+    within(patience, move || (name.as_str(), port).to_socket_addrs().map(Iterator::collect))
+}
+
+/// The result of `look_up`, which a thread of its own runs.
+fn within<T: Send + 'static>(
+    patience: Duration,
+    look_up: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let (sender, receiver) = mpsc::channel();
     thread::Builder::new().name("carrack-resolve".to_owned()).spawn(move || {
-        let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);
         // The receiver may have timed out.
-        let _ = sender.send(found);
+        let _ = sender.send(look_up());
     })?;
     receiver
         .recv_timeout(patience)
@@ -36,6 +43,16 @@ mod tests {
         let long = Duration::from_secs(30);
         assert_eq!(resolve("::1", 7, Duration::ZERO).unwrap(), ["[::1]:7".parse().unwrap()]);
         assert!(resolve("localhost", 7, long).unwrap().iter().all(|address| address.ip().is_loopback()));
-        assert_eq!(resolve("localhost", 7, Duration::ZERO).unwrap_err().kind(), ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn a_name_server_that_does_not_answer_is_not_waited_for() {
+        let (answer, answered) = mpsc::channel::<()>();
+        let found = within(Duration::from_millis(1), move || {
+            let _ = answered.recv();
+            Ok(())
+        });
+        assert_eq!(found.unwrap_err().kind(), ErrorKind::TimedOut);
+        drop(answer);
     }
 }

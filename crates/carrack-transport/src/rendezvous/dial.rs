@@ -73,7 +73,11 @@ fn dial_all(parameters: &DialParameters<'_>, streams: StreamCount) -> Vec<Result
         Err(DialError::Unreachable(address, error)) if error.kind() != ErrorKind::TimedOut => {
             vec![Err(DialError::Unreachable(address, error))]
         }
-        _ => dial_at_once(parameters, streams),
+        not_near => {
+            // A connection without a response would keep a listener that serves one at a time from the others.
+            drop(not_near);
+            dial_at_once(parameters, streams)
+        }
     }
 }
 
