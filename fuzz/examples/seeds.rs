@@ -437,6 +437,7 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
                 goes_on: true,
                 coming: Some(RangesToSend { ranges: vec![0, 5, 9, 1], is_part: true, makes_file: false }),
                 holes: vec![65_536, 131_072],
+                confirms: true,
             }),
         ),
         ("commit_file", ControlMessage::CommitFile(file)),
@@ -451,6 +452,7 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
             }),
         ),
         ("file_lacks", ControlMessage::FileLacks(DamagedRanges { id: 1, ranges: vec![0, 1 << 20] })),
+        ("ranges_read", ControlMessage::RangesRead(ReadRanges { id: 1, ranges: vec![0, 1 << 20, 4 << 20, 9] })),
         ("leave", ControlMessage::Leave(TransferCompleteMessage {})),
         ("shelve_file", ControlMessage::ShelveFile(file)),
         ("settle", ControlMessage::Settle(ChunkNumberMessage { number: 7 })),
@@ -672,6 +674,7 @@ fn sessions() {
         goes_on: false,
         coming: None,
         holes: Vec::new(),
+        confirms: false,
     }));
     let start = [
         &b"Welcome!\n"[..],

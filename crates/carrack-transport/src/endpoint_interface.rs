@@ -168,13 +168,6 @@ pub trait ReceiveEndpoint: Send {
         slots: &SlotPool,
     ) -> Result<ReceiveResult, TransportError>;
 
-    /// Returns true if objects may come straight from a file of the source
-    /// ([`TransportSendEndpoint::sends_extents`]): zeros take the place of bytes that could not be read, and
-    /// the source gives that file up only when the object has arrived.
-    fn receives_extents(&self) -> bool {
-        false
-    }
-
     /// A descriptor that is readable when a `Pending` endpoint can receive more.
     fn readiness(&self) -> BorrowedFd<'_>;
 

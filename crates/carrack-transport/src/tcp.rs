@@ -200,7 +200,6 @@ pub(crate) fn send_flags(patience: EndpointWaitLimit) -> SendFlags {
 pub struct TcpReceiver {
     stream: TcpStream,
     reader: FrameReader,
-    is_sealed: bool,
     /// The counter of bytes that arrived, shared with other connections.
     arrived: Arc<AtomicU64>,
 }
@@ -214,17 +213,11 @@ impl TcpReceiver {
 
     /// The same, where every object is sealed.
     pub fn with_seal(stream: TcpStream, slot_bytes: u32, seal: Option<ConnectionCipherState>) -> TcpReceiver {
-        let is_sealed = seal.is_some();
-        let reader = FrameReader::with_seal(slot_bytes, seal);
-        TcpReceiver { stream, reader, is_sealed, arrived: Arc::default() }
+        TcpReceiver { stream, reader: FrameReader::with_seal(slot_bytes, seal), arrived: Arc::default() }
     }
 }
 
 impl ReceiveEndpoint for TcpReceiver {
-    fn receives_extents(&self) -> bool {
-        !self.is_sealed
-    }
-
     fn advance(
         &mut self,
         patience: EndpointWaitLimit,

@@ -31,7 +31,7 @@ pub enum MessageError {
 struct SessionControlEnvelope {
     #[prost(
         oneof = "ControlMessage",
-        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48"
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49"
     )]
     body: Option<ControlMessage>,
 }
@@ -187,6 +187,9 @@ pub enum ControlMessage {
     /// Source → sink whose user watches: the source in detail.
     #[prost(message, tag = "48")]
     SourceDetail(SourceDetail),
+    /// Source → sink that takes it: the file's bytes arrived in these ranges.
+    #[prost(message, tag = "49")]
+    RangesRead(ReadRanges),
 }
 
 impl ControlMessage {
@@ -471,6 +474,9 @@ pub struct SinkHandshakeFacts {
     /// Size of objects that suits the sink's storage; 0 for any.
     #[prost(uint32, tag = "22")]
     pub object_bytes: u32,
+    /// The sink knows `OpenFileMessage.confirms` and `RangesRead`.
+    #[prost(bool, tag = "23")]
+    pub takes_confirmations: bool,
 }
 
 /// Root of the tree at the destination.
@@ -552,6 +558,10 @@ pub struct OpenFileMessage {
     /// for a sink that supports them.
     #[prost(uint64, repeated, tag = "6")]
     pub holes: Vec<u64>,
+    /// Objects may carry zeros in place of bytes that could not be read. The source sends `RangesRead` for
+    /// the others; until then a later session must not take a range for the file's.
+    #[prost(bool, tag = "7")]
+    pub confirms: bool,
 }
 
 /// The ranges of a file that a session sends.
@@ -619,6 +629,17 @@ pub struct HeldRanges {
 /// The ranges of a file that readback found changed.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DamagedRanges {
+    /// File ID.
+    #[prost(uint64, tag = "1")]
+    pub id: u64,
+    /// Offset and length, in bytes, of each range; offsets rise, ranges don't touch.
+    #[prost(uint64, repeated, tag = "2")]
+    pub ranges: Vec<u64>,
+}
+
+/// Ranges of a file that the source read without an error, and the sink acked.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ReadRanges {
     /// File ID.
     #[prost(uint64, tag = "1")]
     pub id: u64,

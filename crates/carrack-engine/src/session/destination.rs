@@ -117,6 +117,7 @@ impl InspectedDestination {
             kept: KeptMetadata::ALL.bits(),
             open_files: open_files_max() as u32,
             object_bytes: self.storage.object_bytes(&spec.stripe),
+            takes_confirmations: true,
         }
     }
 
@@ -213,6 +214,8 @@ pub(crate) struct SinkFacts {
     pub(crate) open_files: usize,
     /// The size of objects that suits its storage; 0 for any.
     pub(crate) object_bytes: u32,
+    /// True if it can wait until the source confirms what it has read.
+    pub(crate) takes_confirmations: bool,
 }
 
 impl SinkFacts {
@@ -242,6 +245,7 @@ impl SinkFacts {
                 count => OPEN_FILES_MAX.min(count as usize),
             },
             object_bytes: message.object_bytes,
+            takes_confirmations: message.takes_confirmations,
         })
     }
 }

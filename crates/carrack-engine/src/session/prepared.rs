@@ -79,6 +79,7 @@ impl PreparedSource {
                 open_files: sink.open_files,
                 has_targets: sink.has_targets,
                 object_bytes: sink.object_bytes,
+                takes_confirmations: sink.takes_confirmations,
             },
             sink_resumes: sink.resumes,
             kept: settings.fidelity.kept.intersection(sink.kept),

@@ -335,6 +335,7 @@ mod tests {
             resumes: false,
             kept: carrack_model::KeptMetadata::ALL,
             object_bytes: 0,
+            takes_confirmations: false,
             open_files: 1,
         }
     }

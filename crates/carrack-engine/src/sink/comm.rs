@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use carrack_model::{FailureSide, FileId, TransferEvent, UserNotice};
 use carrack_transport::{IncomingObject, ReceiveEndpoint, SessionControlLink, TransportError};
 use carrack_wire::message::{
-    ControlMessage, CountersMessage, KnobsMessage, OpenFileMessage, SourceExistenceReply,
+    ControlMessage, CountersMessage, KnobsMessage, OpenFileMessage, ReadRanges, SourceExistenceReply,
 };
+use carrack_wire::ranges_from_message;
 use rustix::event::PollFlags;
 
 use super::file_announcement::register_file;
@@ -280,6 +281,15 @@ impl<'a> SinkComm<'a> {
         Ok(())
     }
 
+    /// Has ranges recorded that the source has read without an error. The file may have ended meanwhile.
+    fn confirm_ranges(&self, read: &ReadRanges) -> Result<(), SessionError> {
+        if let Some(file) = self.lane.files.get(FileId(read.id)) {
+            let ranges = ranges_from_message(&read.ranges, file.entry.size())?;
+            self.lane.sink.committer()?.add_confirmed(&file, &ranges);
+        }
+        Ok(())
+    }
+
     /// Handles the source's reply to an existence query.
     fn handle_existence_reply(&self, stands: SourceExistenceReply) -> Result<(), SessionError> {
         if !self.lane.sink.queries.deliver_reply(stands.id, stands.kinds) {
@@ -355,6 +365,7 @@ impl CommHandler for SinkComm<'_> {
                     self.lane.queue.push_file_task(SinkIoTask::Shelve(file));
                 }
             }
+            ControlMessage::RangesRead(read) => self.confirm_ranges(&read)?,
             ControlMessage::Settle(mark) => self.lane.queue.push_file_task(SinkIoTask::Settle(mark.number)),
             ControlMessage::Offer(offer) => self.lane.queue.push_file_task(SinkIoTask::Offer(offer)),
             ControlMessage::Prune(prune) if self.lane.leads => {

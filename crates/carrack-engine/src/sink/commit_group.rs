@@ -122,21 +122,24 @@ impl CommitGroup {
         self.places.append(places);
     }
 
-    /// Notes a written object; without `recorded`, the subtrees of its digest, it is made durable only.
+    /// Notes a written object.
     pub(super) fn add_object(
         &mut self,
         file: &Arc<SinkFile>,
         range: ByteRange,
-        recorded: Option<&[Blake3Subtree]>,
+        subtrees: &[Blake3Subtree],
         check: Option<[u8; 32]>,
     ) {
         assert!(range.len > 0, "an object has contents");
         let written = self.written_ranges_mut(file);
-        if let Some(subtrees) = recorded {
-            written.ranges.insert(range);
-            written.subtrees.extend(subtrees);
-        }
+        written.ranges.insert(range);
+        written.subtrees.extend(subtrees);
         written.checks.extend(check.map(|check| (range, check)));
+    }
+
+    /// Notes an object that is made durable now, and recorded when the source confirms it.
+    pub(super) fn add_unrecorded(&mut self, file: &Arc<SinkFile>) {
+        self.written_ranges_mut(file);
     }
 
     pub(super) fn add_end(&mut self, file: &Arc<SinkFile>, end: WrittenFileOutcome) {
@@ -236,9 +239,9 @@ mod tests {
             .map(|number| Arc::new(SinkFile::from_announcement(&message(1, 100), number, None).unwrap()));
         let mut group = CommitGroup::default();
         assert!(group.is_empty());
-        group.add_object(&one, ByteRange::new(0, 60), Some(&[]), None);
-        group.add_object(&one, ByteRange::new(60, 40), Some(&[]), None);
-        group.add_object(&other, ByteRange::new(0, 60), Some(&[]), Some([0; 32]));
+        group.add_object(&one, ByteRange::new(0, 60), &[], None);
+        group.add_object(&one, ByteRange::new(60, 40), &[], None);
+        group.add_object(&other, ByteRange::new(0, 60), &[], Some([0; 32]));
         assert_eq!((group.files.len(), group.open_count()), (2, 2));
         group.add_end(&one, WrittenFileOutcome::Done);
         group.add_end(&other, WrittenFileOutcome::Done);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use carrack_journal::{Blake3Subtree, Journal};
 use carrack_machine::{ConditionWaitAttempt, FifoConditionLock};
-use carrack_model::{ByteRange, Durability, RelPath, TargetId, WriteVerification};
+use carrack_model::{ByteRange, Durability, RangeSet, RelPath, TargetId, WriteVerification};
 use carrack_storage::{CommitCare, FsyncBeforeCommit, FsyncMethod};
 
 use super::commit_group::{CommitGroup, UnsyncedSmallEntries, WrittenFileOutcome, WrittenFileRanges};
@@ -37,9 +37,6 @@ pub(super) struct GroupCommitter {
     settings: JournalSettings,
     bounds: CommitGroupLimits,
     verify: WriteVerification,
-    /// False if an object may have arrived though its file could not be read, which the source says later:
-    /// a whole file that is not complete is not recorded then.
-    trusts_objects: bool,
     /// One for each thread. The first one has the small files, and files of an unknown target.
     queues: Box<[CommitQueue]>,
     /// The queue of each target that has one.
@@ -163,7 +160,6 @@ impl GroupCommitter {
         syncer: FileSystemSyncer,
         journal: Option<(Journal, String)>,
         settings: &EndSettings,
-        trusts_objects: bool,
     ) -> GroupCommitter {
         let queue_count = if syncer.is_one_file_system() { 1 } else { QUEUES_MAX };
         GroupCommitter {
@@ -176,7 +172,6 @@ impl GroupCommitter {
                 open_files: 2 * open_files_max(),
             },
             verify: settings.verify,
-            trusts_objects,
             queues: (0..queue_count).map(|_| CommitQueue::new()).collect(),
             queue_of_target: Mutex::default(),
             is_broken: AtomicBool::new(false),
@@ -229,11 +224,22 @@ impl GroupCommitter {
     ) -> Result<(), SessionError> {
         let check = self.reads_back().then(|| xxh3(body));
         let queue = self.queue_of(file);
-        // The parts of several sessions are put together by their records.
-        let records = self.trusts_objects || file.portion.is_part();
-        self.add_to_group(queue, range.len, |group| {
-            group.add_object(file, range, records.then_some(subtrees), check);
+        let is_held_back = file.integrity.unconfirmed.hold(range, check);
+        self.add_to_group(queue, range.len, |group| match is_held_back {
+            true => group.add_unrecorded(file),
+            false => group.add_object(file, range, subtrees, check),
         })
+    }
+
+    /// Notes ranges of written objects that the source has confirmed. Does not wait: room was found for their
+    /// bytes when they were written.
+    pub(super) fn add_confirmed(&self, file: &Arc<SinkFile>, ranges: &RangeSet) {
+        let confirmed = file.integrity.unconfirmed.confirm(ranges);
+        if !confirmed.is_empty() {
+            self.fill_group(self.queue_of(file), 0, |group| {
+                confirmed.into_iter().for_each(|(range, check)| group.add_object(file, range, &[], check));
+            });
+        }
     }
 
     /// Notes a large file that has its name, or will never get it.
@@ -259,6 +265,18 @@ impl GroupCommitter {
         bytes: u64,
         add: impl FnOnce(&mut CommitGroup),
     ) -> Result<(), SessionError> {
+        let (turn, is_too_much) = self.fill_group(queue, bytes, add);
+        let queue = &self.queues[queue];
+        match self.settings.durability {
+            Durability::Each => queue.commit_and_wait(turn),
+            _ if is_too_much => wait_for(&queue.taken, turn),
+            _ => Ok(()),
+        }
+    }
+
+    /// Adds to the open group. Returns its turn, and true if a thread with more should wait until it is
+    /// taken.
+    fn fill_group(&self, queue: usize, bytes: u64, add: impl FnOnce(&mut CommitGroup)) -> (u64, bool) {
         let queue = &self.queues[queue];
         let (turn, wakes, is_too_much) = queue.filling.with(|filling| {
             let was_full = self.bounds.are_reached(&filling.group);
@@ -273,11 +291,7 @@ impl GroupCommitter {
         if wakes {
             queue.filling.change_and_wake_one(|_| ());
         }
-        match self.settings.durability {
-            Durability::Each => queue.commit_and_wait(turn),
-            _ if is_too_much => wait_for(&queue.taken, turn),
-            _ => Ok(()),
-        }
+        (turn, is_too_much)
     }
 
     /// Returns when everything that was noted so far is durable and recorded.
@@ -469,7 +483,7 @@ mod tests {
         let requests =
             EndStorageRequests::new(Arc::new(StorageRequests::new()), SessionRole::Sink, (TargetId(1), None));
         let syncer = FileSystemSyncer::new(root, false, false, requests).unwrap();
-        let committer = &GroupCommitter::new(syncer, None, &settings, true);
+        let committer = &GroupCommitter::new(syncer, None, &settings);
         let [slow, healthy] = [1, 2].map(|number| {
             let file = SinkFile::from_announcement(&message(number, 10_000), number, None).unwrap();
             file.set_layout(Arc::new(SingleTarget { target: TargetId(number) }));

@@ -1,5 +1,5 @@
 //! The integrity of a large file's contents: the digest of the received bytes, the damage that the readback
-//! found, and writes that the storage may have lost.
+//! found, writes that the storage may have lost, and those that the source has not confirmed.
 //!
 //! I/O threads add checked objects and ask for damage; `carrack-commit` notes it. Both note lost writes.
 
@@ -10,6 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use carrack_journal::{Blake3Subtree, FileDigestBuilder, FileDigestError};
 use carrack_model::{ByteRange, RangeSet};
 
+use super::unconfirmed_writes::UnconfirmedWrites;
+
 /// The contents of one file.
 pub(super) struct FileIntegrity {
     digest: Mutex<FileDigestBuilder>,
@@ -18,6 +20,7 @@ pub(super) struct FileIntegrity {
     /// True if a readback ever differed, or writes were lost.
     was_damaged: AtomicBool,
     writes: Mutex<WriteState>,
+    pub(super) unconfirmed: UnconfirmedWrites,
 }
 
 /// The writes of a file since its creation. The lock is held during a sync and its evaluation, as the kernel
@@ -52,13 +55,14 @@ impl WriteState {
 }
 
 impl FileIntegrity {
-    /// Creates the state of a file of `size` bytes.
-    pub(super) fn new(size: u64) -> FileIntegrity {
+    /// Creates the state of a file of `size` bytes, whose objects the source may confirm.
+    pub(super) fn new(size: u64, source_confirms: bool) -> FileIntegrity {
         FileIntegrity {
             digest: Mutex::new(FileDigestBuilder::new(size)),
             damage: Mutex::default(),
             was_damaged: AtomicBool::new(false),
             writes: Mutex::default(),
+            unconfirmed: UnconfirmedWrites::new(source_confirms),
         }
     }
 
@@ -135,7 +139,7 @@ mod tests {
             ranges.insert(ByteRange::new(0, len));
             ranges
         };
-        let integrity = FileIntegrity::new(100);
+        let integrity = FileIntegrity::new(100, false);
         assert!(integrity.take_lost_writes(ranges(100)).is_empty());
         integrity.lock_writes().add_durable(&ranges(40));
         integrity.lock_writes().mark_lost();
@@ -147,7 +151,7 @@ mod tests {
 
     #[test]
     fn what_was_damaged_may_be_hashed_once_more() {
-        let integrity = FileIntegrity::new(2 << 20);
+        let integrity = FileIntegrity::new(2 << 20, false);
         integrity.add_subtrees(&[subtree(0, 1 << 20)]).unwrap();
         assert!(integrity.add_subtrees(&[subtree(0, 1 << 20)]).is_err());
         integrity.note_damage(ByteRange::new(0, 1 << 20));

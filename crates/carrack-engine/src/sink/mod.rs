@@ -19,6 +19,7 @@
 //! | [`ack_batch`] | acks of objects, until the comm thread sends them | I/O, comm |
 //! | [`write_queue`] | the I/O threads' work: connections with data, objects, ends of files | all |
 //! | [`commit_group`], [`syncer`], [`recorder`], [`committer`] | group commit (L12) | `carrack-commit` |
+//! | [`unconfirmed_writes`] | written objects that the source has not confirmed | I/O, comm |
 //! | [`past_sessions`], [`sibling_sessions`] | the records of earlier sessions, and of parallel ones | I/O |
 //! | [`backup`], [`destination_rules`] | the backup directory, and the filter rules of directories | I/O |
 //! | [`removal_rules`] | the rules of deletion | I/O |
@@ -79,6 +80,7 @@ mod spill;
 mod sync;
 mod syncer;
 mod top_level_confinement;
+mod unconfirmed_writes;
 mod write_combining;
 mod write_method;
 mod write_queue;
@@ -91,7 +93,7 @@ use std::{mem, thread};
 use carrack_journal::{Journal, RecoveredJournal};
 use carrack_layout::TargetAttachmentKind;
 use carrack_machine::{NodeSet, ThreadDuty};
-use carrack_model::{ObjectChecksumAlgorithm, TargetId, TransferEvent, UserNotice};
+use carrack_model::{TargetId, TransferEvent, UserNotice};
 use carrack_storage::{RestoredDirectorySelection, ScratchNames};
 use carrack_transport::ReceiveEndpoint;
 
@@ -200,9 +202,7 @@ fn context<'a>(
             let (root, requests) = (Arc::clone(root), requests.clone());
             let syncer =
                 FileSystemSyncer::new(root, place.storage.is_one_file_system(), is_remote, requests)?;
-            let comes_from_files = spec.checksum == ObjectChecksumAlgorithm::None
-                && lanes.iter().flat_map(|lane| &lane.endpoints).any(|endpoint| endpoint.receives_extents());
-            Some(GroupCommitter::new(syncer, journal, settings, !comes_from_files))
+            Some(GroupCommitter::new(syncer, journal, settings))
         }
         None => None,
     };

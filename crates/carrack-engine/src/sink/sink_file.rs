@@ -133,7 +133,7 @@ impl SinkFile {
             layout: OnceLock::new(),
             commit_queue: OnceLock::new(),
             line: WriteDelegationQueue::default(),
-            integrity: FileIntegrity::new(entry.size()),
+            integrity: FileIntegrity::new(entry.size(), message.confirms),
             bytes: LargeFileByteCounts::new(entry.size()),
             entry,
         })

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Instant;
 
-use carrack_model::limits::EXISTENCE_QUESTIONS_MAX;
-use carrack_model::{FailureSide, FileId, ObjectId, TransferEvent, UserNotice};
+use carrack_model::limits::{EXISTENCE_QUESTIONS_MAX, RANGES_MAX};
+use carrack_model::{FailureSide, FileId, ObjectId, RangeSet, TransferEvent, UserNotice};
 use carrack_transport::{EndpointWaitLimit, IncomingObject, SenderReadiness, SessionControlLink};
 use carrack_wire::message::{
     ChunkNumberMessage, ControlMessage, DamagedRanges, FinishMessage, ObjectAcksMessage, OpenFileMessage,
-    PruneMessage, SinkFileLayoutMessage, TransferCompleteMessage,
+    PruneMessage, ReadRanges, SinkFileLayoutMessage, TransferCompleteMessage,
 };
-use carrack_wire::ranges_from_message;
+use carrack_wire::{ranges_from_message, ranges_to_message};
 use rustix::event::PollFlags;
 
 use super::chunks::SessionChunks;
@@ -23,7 +23,7 @@ use super::large_file::{FileAbortReason, LargeFileNextStep, OpenSourceLargeFile}
 use super::pre_deletion::PreDeletionProgress;
 use super::send_queue::NumberedEndpoint;
 use super::session_tuning::SessionTuningDriver;
-use super::work::{ReadWork, SentObject};
+use super::work::{ObjectWork, ReadWork, SentObject};
 use crate::comm::{COUNTERS_EVERY, CommHandler};
 use crate::counters::{TransferCounters, sum_of};
 use crate::error::SessionError;
@@ -64,6 +64,8 @@ pub(super) struct SourceComm<'a> {
     driven: Vec<NumberedEndpoint>,
     /// Messages about files that could not announce themselves.
     announcements: Vec<OpenFileMessage>,
+    /// Acked ranges to confirm to the sink.
+    confirmations: Vec<(FileId, RangeSet)>,
     both: TransferCounters,
     before: TransferCounters,
     counters_due: Instant,
@@ -109,6 +111,7 @@ impl<'a> SourceComm<'a> {
             leads: index == 0,
             driven: Vec::new(),
             announcements: Vec::new(),
+            confirmations: Vec::new(),
             both: TransferCounters::default(),
             before: TransferCounters::default(),
             counters_due: Instant::now() + COUNTERS_EVERY,
@@ -399,12 +402,15 @@ impl<'a> SourceComm<'a> {
             self.lane.count_answered(taken.sent.work_bytes());
             match taken.sent {
                 SentObject::Bundle(..) => self.lane.end_item(),
-                SentObject::Object(piece) => match piece.file.confirm_object(piece.extent.range.len) {
-                    LargeFileNextStep::Commit if piece.file.is_inline_announced() => {
-                        self.lane.end_committed_file(piece.file.id)
+                SentObject::Object(piece) => {
+                    self.confirm_range(&piece);
+                    match piece.file.confirm_object(piece.extent.range.len) {
+                        LargeFileNextStep::Commit if piece.file.is_inline_announced() => {
+                            self.lane.end_committed_file(piece.file.id)
+                        }
+                        step => self.defer_next_step(piece.file, step),
                     }
-                    step => self.defer_next_step(piece.file, step),
-                },
+                }
             }
         }
         for id in done.corrupt {
@@ -413,6 +419,31 @@ impl<'a> SourceComm<'a> {
             self.announcements.extend(reread.announcement);
         }
         self.pump(credits)
+    }
+
+    /// Notes the range of an acked object for the sink, if it was read without an error.
+    fn confirm_range(&mut self, piece: &ObjectWork) {
+        let (file, range) = (&piece.file, piece.extent.range);
+        if !file.confirms_acked() {
+            return;
+        }
+        let last = self.confirmations.iter_mut().rev().find(|(id, _)| *id == file.id);
+        let is_added =
+            last.is_some_and(|(_, ranges)| ranges.run_count() < RANGES_MAX && ranges.insert(range));
+        if !is_added {
+            let mut ranges = RangeSet::new();
+            ranges.insert(range);
+            self.confirmations.push((file.id, ranges));
+        }
+    }
+
+    /// Confirms ranges, before any message that ends their files: those wait in the mailbox.
+    fn send_confirmations(&mut self, link: &mut SessionControlLink) {
+        for (id, ranges) in self.confirmations.drain(..) {
+            assert!(ranges.run_count() <= RANGES_MAX, "a message carries each range as it is");
+            let read = ReadRanges { id: id.0, ranges: ranges_to_message(&ranges) };
+            link.queue_control(ControlMessage::RangesRead(read).to_body());
+        }
     }
 
     /// Leaves the next step to an I/O thread, as it may take a system call or wait for the mailbox.
@@ -490,6 +521,7 @@ impl CommHandler for SourceComm<'_> {
         self.announcements
             .drain(..)
             .for_each(|file| link.queue_control(ControlMessage::OpenFile(file).to_body()));
+        self.send_confirmations(link);
         self.read_mail(link);
         self.feed_link(link);
         self.exchange_counters(link, now)?;

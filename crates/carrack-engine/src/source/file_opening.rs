@@ -223,7 +223,9 @@ impl SourceLargeFileOpener<'_> {
         assert!(wanted_bytes <= size, "no more is missing than the file has");
         let holes = ranges_to_message(&holes);
         let large = lane.files.announce(|id| {
-            let large = Arc::new(OpenSourceLargeFile::new(id, file, self.target, opening, wanted_bytes));
+            let large = OpenSourceLargeFile::new(id, file, self.target, opening, wanted_bytes);
+            let confirms = lane.sends_from_file(&large) && lane.source.sizing.confirms;
+            let large = Arc::new(if confirms { large.with_confirmations() } else { large });
             lane.files.insert(&large);
             lane.send_message(ControlMessage::OpenFile(OpenFileMessage {
                 id: id.0,
@@ -232,6 +234,7 @@ impl SourceLargeFileOpener<'_> {
                 goes_on,
                 coming,
                 holes,
+                confirms,
             }));
             large
         });

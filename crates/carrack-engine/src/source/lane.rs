@@ -19,6 +19,7 @@ use super::chunks::SourceLaneBacklog;
 use super::context::SourceContext;
 use super::file_table::SourceFileTable;
 use super::in_flight::InFlightObjects;
+use super::large_file::OpenSourceLargeFile;
 use super::read_queue::ReadQueue;
 use super::send_queue::SendQueue;
 use super::sizing::LaneThreadStreamCounts;
@@ -169,6 +170,15 @@ impl<'a> SourceLane<'a> {
     /// checksum.
     pub(super) fn sends_from_files(&self) -> bool {
         self.send_queue.sends_extents && self.source.spec.checksum == ObjectChecksumAlgorithm::None
+    }
+
+    /// Returns true if the transport may send the file's objects straight from the page cache. A retried file
+    /// is read into slots. So is an inline-announced file, which is not checked after its last object.
+    pub(super) fn sends_from_file(&self, file: &OpenSourceLargeFile) -> bool {
+        self.sends_from_files()
+            && file.found.attempts == 0
+            && !file.is_inline_announced()
+            && !file.source.is_direct()
     }
 
     pub(super) fn fail(&self, failure: EntryFailure) {

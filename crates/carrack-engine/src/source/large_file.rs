@@ -75,6 +75,9 @@ pub(super) struct OpenSourceLargeFile {
     layout_at_sink: OnceLock<Box<dyn Layout>>,
     progress: Mutex<FileProgress>,
     announcement: FileAnnouncementState,
+    /// True if the sink waits for the source's word on each range: an object may carry zeros in place of
+    /// bytes that could not be read.
+    confirms: bool,
 }
 
 /// The way in which the sink learns of a file.
@@ -125,7 +128,19 @@ impl OpenSourceLargeFile {
             layout_at_sink: OnceLock::new(),
             progress,
             announcement: FileAnnouncementState { table: None, is_made: AtomicBool::new(true) },
+            confirms: false,
         }
+    }
+
+    /// Has each range confirmed to the sink.
+    pub(super) fn with_confirmations(self) -> OpenSourceLargeFile {
+        OpenSourceLargeFile { confirms: true, ..self }
+    }
+
+    /// Returns true if an acked object is to be confirmed now: no error has been met in the file. The error
+    /// of an object is known before its ack.
+    pub(super) fn confirms_acked(&self) -> bool {
+        self.confirms && self.progress().aborted.is_none()
     }
 
     /// Makes the file inline-announced: its first object carries this table.

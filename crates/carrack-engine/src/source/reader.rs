@@ -177,7 +177,7 @@ impl SourceReader<'_> {
 
     fn send_object(&mut self, piece: ObjectWork) -> Result<(), SessionError> {
         let (file, extent) = (Arc::clone(&piece.file), piece.extent);
-        let prepared = if piece.attempts == 0 && self.sends_from_file(&file) {
+        let prepared = if piece.attempts == 0 && self.lane.sends_from_file(&file) {
             self.end_service(None);
             Ok((ObjectPayload::Extent(Arc::clone(&file) as Arc<dyn SendfileSourceFile>), 0, [0; 32]))
         } else {
@@ -225,15 +225,6 @@ impl SourceReader<'_> {
                 Err(ReadProblem::Failed { detail: SourceError::ReadError(error).to_string(), may_pass })
             }
         }
-    }
-
-    /// Returns true if the transport may send the file's objects straight from the page cache. A retried file
-    /// is read into slots. So is an inline-announced file, which is not checked after its last object.
-    fn sends_from_file(&self, file: &OpenSourceLargeFile) -> bool {
-        self.lane.sends_from_files()
-            && file.found.attempts == 0
-            && !file.is_inline_announced()
-            && !file.source.is_direct()
     }
 
     fn fail_object(&self, file: &Arc<OpenSourceLargeFile>, target: TargetId, problem: ReadProblem) {

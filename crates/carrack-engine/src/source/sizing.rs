@@ -30,6 +30,9 @@ pub(super) struct SourceSizing {
     /// The size of the objects of all large files, by the user's choice or the sink's storage; `None` for
     /// that of the file's target.
     pub(super) object_bytes: Option<u32>,
+    /// True if the sink records a range of a file that is sent from the page cache only when the source has
+    /// confirmed it.
+    pub(super) confirms: bool,
 }
 
 /// The capacity of a sink, from which a source derives its numbers.
@@ -42,6 +45,8 @@ pub(crate) struct SinkObjectCapacity {
     pub(crate) has_targets: bool,
     /// The size of objects that suits its storage; 0 for any.
     pub(crate) object_bytes: u32,
+    /// True if it can wait until the source confirms what it has read.
+    pub(crate) takes_confirmations: bool,
 }
 
 /// Threads and data connections of one lane.
@@ -84,6 +89,7 @@ impl SourceSizing {
             open_files: open_files_max().min(sink.open_files),
             counts_flow: sink.has_targets,
             object_bytes: object_bytes(spec, sink.object_bytes),
+            confirms: sink.takes_confirmations,
         }
     }
 

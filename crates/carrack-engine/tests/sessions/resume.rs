@@ -18,7 +18,12 @@ use carrack_model::{
     AgreedTransferSpec, Durability, ObjectChecksumAlgorithm, RelPath, SchedulingOptions, TransferEvent,
     TransferExecutionId, TransferId, TransferSummary, UserNotice,
 };
+use carrack_wire::message::{
+    ChunkNumberMessage, ControlMessage, DestinationRootMessage, OfferedEntriesMessage, OpenFileMessage,
+    ReadRanges, WelcomeMessage,
+};
 
+use crate::common::scripted::{Scripted, Session, Victim, object, table};
 use crate::common::{
     Recorder, WAYS, Way, channel, copy, noise, peer, serve_any, set_mtime, snapshot, transfer, write,
 };
@@ -473,4 +478,66 @@ fn walk(path: &Path) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// The test plays a source that reads its file with sendfile(2): it confirms two of four objects, as the others
+/// may be zeros. The next session may have two ranges.
+#[test]
+fn only_ranges_that_the_source_confirms_are_recorded() {
+    const SLOT: u64 = 128 << 10;
+    let place = Place::new();
+    fs::create_dir_all(place.destination()).unwrap();
+    let begin = |run| {
+        // The contents of a directory may have any name.
+        let mut transfer = TransferRequest { sources: vec!["/nothing/".into()], ..place.transfer(run) };
+        transfer.spec.checksum = ObjectChecksumAlgorithm::None;
+        let spec = transfer.spec.clone();
+        let mut session = Session::begin(Victim::Caller, transfer, SessionRole::Sink);
+        session.peer.preambles();
+        let ControlMessage::Hello(hello) = session.peer.message() else { panic!("no hello") };
+        session.peer.say(ControlMessage::Welcome(WelcomeMessage {
+            place: Some(DestinationRootMessage::default()),
+            lanes: 1,
+            ..WelcomeMessage::default()
+        }));
+        session.peer.dial_failed_back(&spec);
+        (session, hello.sink.unwrap())
+    };
+    let table = table("", &[(b"f", 4 * SLOT)]);
+
+    let (mut session, facts) = begin(1);
+    assert!(facts.takes_confirmations && !facts.resumes);
+    let peer = &mut session.peer;
+    let message =
+        OpenFileMessage { id: 1, table: table.clone(), confirms: true, ..OpenFileMessage::default() };
+    peer.say(ControlMessage::OpenFile(message));
+    (0..4).for_each(|number| peer.frame(&object(number + 1, 1, number * SLOT, &[7; SLOT as usize])));
+    let mut written = 0;
+    while written < 4 {
+        if let ControlMessage::ObjectsDone(done) = peer.message() {
+            written += done.written.len();
+        }
+    }
+    settle(peer, 1);
+    peer.say(ControlMessage::RangesRead(ReadRanges { id: 1, ranges: vec![0, SLOT, 2 * SLOT, SLOT] }));
+    settle(peer, 2);
+    assert!(session.hang_up().result.is_err());
+
+    let (mut session, facts) = begin(2);
+    assert!(facts.resumes);
+    session.peer.say(ControlMessage::Offer(OfferedEntriesMessage { id: 1, table }));
+    let wanted = loop {
+        if let ControlMessage::Wanted(wanted) = session.peer.message() {
+            break wanted;
+        }
+    };
+    assert_eq!(wanted.held.len(), 1);
+    assert_eq!(wanted.held[0].ranges, [0, SLOT, 2 * SLOT, SLOT]);
+    assert!(session.hang_up().result.is_err());
+}
+
+/// Has everything recorded that the sink may record.
+fn settle(peer: &mut Scripted, number: u64) {
+    peer.say(ControlMessage::Settle(ChunkNumberMessage { number }));
+    while !matches!(peer.message(), ControlMessage::Settled(mark) if mark.number == number) {}
 }
