@@ -66,7 +66,7 @@ pub use modes::{ModePolicy, narrow_directory};
 pub use root::{DirectoryRelativeName, RootDirectory};
 pub use scan::{
     AbsenceProofFailure, BadPattern, DeletionCircumstances, FilteredDirectory, ScanFilter, ScanListingProof,
-    ScanRoot, ScanRootScope, ScannedItem, SourceScan,
+    ScanRetries, ScanRoot, ScanRootScope, ScannedItem, SourceScan,
 };
 pub use sink_error::SinkError;
 pub use small_file_placement::{SmallContent, clear_umask, place_small, place_symlink, users_umask};

@@ -126,6 +126,8 @@ impl Double {
 
     /// Finds a name, and counts one more look-up of its inode.
     pub fn lookup(&self, directory: Ino, name: &[u8]) -> Result<(Ino, Node), Errno> {
+        let path = format!("{}/{}", self.path(directory), name.escape_ascii());
+        self.faults.meet(Operation::Lookup, &path, 0)?;
         let state = &mut *self.state();
         let ino = state.live.lookup(directory, name)?;
         state.found(ino)
@@ -261,6 +263,11 @@ impl Double {
         let path = self.path(ino);
         self.faults.meet(Operation::Open, &path, 0)?;
         if truncates { self.resize(ino, 0) } else { self.node(ino).map(drop) }
+    }
+
+    /// Begins to read a directory's names, or goes on.
+    pub fn read_names(&self, ino: Ino) -> Result<(), Errno> {
+        self.faults.meet(Operation::List, &self.path(ino), 0).map(drop)
     }
 
     /// Closes a file.

@@ -16,7 +16,8 @@
 //!
 //! Errors are `ENOSPC`, `EDQUOT`, `EIO`, `EROFS`, `EACCES`, `ENOMEM` and `ESHUTDOWN`. Operations are `read`,
 //! `write`, `sync` (of a file), `syncdir`, `create`, `mkdir`, `symlink`, `link`, `rename`, `unlink`, `rmdir`,
-//! `open`, `setattr`, `resize` and `flush` (each close).
+//! `open`, `setattr`, `resize`, `flush` (each close), and `lookup` and `list` (of a directory), which `any`
+//! leaves out.
 
 use std::fmt;
 use std::str::FromStr;
@@ -61,9 +62,13 @@ pub enum Operation {
     Resize,
     /// A descriptor is closed.
     Flush,
+    /// A name is looked up.
+    Lookup,
+    /// The names of a directory are read.
+    List,
 }
 
-const OPERATIONS: [(&str, Operation); 15] = [
+const OPERATIONS: [(&str, Operation); 17] = [
     ("read", Operation::Read),
     ("write", Operation::Write),
     ("sync", Operation::Sync),
@@ -79,6 +84,8 @@ const OPERATIONS: [(&str, Operation); 15] = [
     ("setattr", Operation::SetAttributes),
     ("resize", Operation::Resize),
     ("flush", Operation::Flush),
+    ("lookup", Operation::Lookup),
+    ("list", Operation::List),
 ];
 
 const ERRORS: [(&str, Errno); 7] = [
@@ -226,7 +233,10 @@ impl Active {
         if operation == Operation::Write {
             self.written_bytes += bytes;
         }
-        let is_meant = self.rule.operation.is_none_or(|meant| meant == operation);
+        let is_meant = match self.rule.operation {
+            Some(meant) => meant == operation,
+            None => !matches!(operation, Operation::Lookup | Operation::List),
+        };
         if !is_meant || before + bytes <= self.rule.after_bytes && self.rule.after_bytes > 0 {
             return None;
         }
@@ -347,6 +357,7 @@ mod tests {
         assert_eq!(failing("EIO:write:path=/b:nth=20"), [20]);
         assert_eq!(failing("EIO:write:path=c"), [0; 0]);
         assert_eq!(failing("EIO:read"), [0; 0]);
+        assert_eq!(failing("EIO:lookup"), [0; 0]);
         let by_chance = failing("EIO:write:count=all:chance=4:seed=7");
         assert!((1..10).contains(&by_chance.len()), "{by_chance:?}");
         assert_eq!(by_chance, failing("EIO:write:count=all:chance=4:seed=7"));

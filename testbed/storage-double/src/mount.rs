@@ -320,11 +320,14 @@ impl Filesystem for Mount {
     fn readdir(
         &self,
         _request: &Request,
-        _number: INodeNo,
+        number: INodeNo,
         handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
+        if let Err(errno) = self.double.read_names(number.0) {
+            return reply.error(fuse_errno(errno));
+        }
         let Some(listed) = self.directories().get(&handle.0).cloned() else {
             return reply.error(fuse_errno(Errno::BADF));
         };

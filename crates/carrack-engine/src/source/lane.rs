@@ -3,6 +3,7 @@
 //!
 //! All threads of the lane use it. Each component has its own lock. [`super::run`] starts the threads.
 
+use std::io;
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_layout::TargetAttachmentKind;
@@ -11,6 +12,7 @@ use carrack_model::{
     EntryFailure, FailureKind, ObjectChecksumAlgorithm, ObjectId, TargetId, TransferEvent, UserNotice,
     text_without_errno,
 };
+use carrack_storage::ScanRetries;
 use carrack_transport::TransportSendEndpoint;
 use carrack_wire::message::ControlMessage;
 
@@ -30,7 +32,7 @@ use crate::event_delivery::deliver;
 use crate::first_error::{FirstSessionError, SessionErrorListener};
 use crate::mailbox::CommMailbox;
 use crate::spill::LaneSpill;
-use crate::storage_retries::RetryingLane;
+use crate::storage_retries::{RetryingLane, may_pass};
 
 /// The number of objects read ahead from memory. Reading faster than the sink takes gains nothing there and
 /// costs cache: a pool of 256 MiB filled from tmpfs made the transfer a fifth slower. From disks the limit is
@@ -237,6 +239,17 @@ impl RetryingLane for SourceLane<'_> {
 
     fn notify(&self, notice: UserNotice) {
         self.report(TransferEvent::Notice(notice));
+    }
+}
+
+/// The scan's requests are to the first source's file system, as far as messages tell.
+impl ScanRetries for SourceLane<'_> {
+    fn may_pass(&self, error: &io::Error) -> bool {
+        may_pass(error)
+    }
+
+    fn repeat(&self, request: &mut dyn FnMut() -> io::Result<()>) -> io::Result<()> {
+        self.source.tree.requests.run_with_retries(None, self, |_| request(), may_pass)
     }
 }
 

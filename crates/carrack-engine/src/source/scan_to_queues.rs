@@ -109,7 +109,9 @@ impl<'a> ScanQueueFiller<'a> {
     fn scan_or_take_chunks(&self, scan: &SourceScan) {
         match &self.source.chunks {
             Some(chunks) => self.work_in_lane(0, &|| self.take_chunks(chunks)),
-            None => scan.run_on(&|i, work| self.work_in_lane(i, work), &|found| self.handle_item(found)),
+            None => scan.run_on(&|i, work| self.work_in_lane(i, work), Some(self.first()), &|found| {
+                self.handle_item(found)
+            }),
         }
     }
 
@@ -136,7 +138,7 @@ impl<'a> ScanQueueFiller<'a> {
             ..*scan
         };
         let first = self.first();
-        scan.run_on(&|i, work| self.work_in_lane(i, work), &|found| {
+        scan.run_on(&|i, work| self.work_in_lane(i, work), Some(first), &|found| {
             clearing.count_item(&found);
             if first.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });

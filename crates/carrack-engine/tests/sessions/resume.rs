@@ -20,7 +20,7 @@ use carrack_model::{
 };
 use carrack_wire::message::{
     ChunkNumberMessage, ControlMessage, DestinationRootMessage, OfferedEntriesMessage, OpenFileMessage,
-    ReadRanges, WelcomeMessage,
+    ReadRanges, SinkHandshakeFacts, WelcomeMessage,
 };
 
 use crate::common::scripted::{Scripted, Session, Victim, object, table};
@@ -480,14 +480,12 @@ fn walk(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The test plays a source that reads its file with sendfile(2): it confirms two of four objects, as the others
-/// may be zeros. The next session may have two ranges.
+/// The test plays a source that reads its file with sendfile(2): it confirms two of four objects, as the
+/// others may be zeros. The next session finds two ranges.
 #[test]
 fn only_ranges_that_the_source_confirms_are_recorded() {
     const SLOT: u64 = 128 << 10;
-    let place = Place::new();
-    fs::create_dir_all(place.destination()).unwrap();
-    let begin = |run| {
+    fn begin(place: &Place, run: u8) -> (Session, SinkHandshakeFacts) {
         // The contents of a directory may have any name.
         let mut transfer = TransferRequest { sources: vec!["/nothing/".into()], ..place.transfer(run) };
         transfer.spec.checksum = ObjectChecksumAlgorithm::None;
@@ -502,10 +500,13 @@ fn only_ranges_that_the_source_confirms_are_recorded() {
         }));
         session.peer.dial_failed_back(&spec);
         (session, hello.sink.unwrap())
-    };
+    }
+
+    let place = Place::new();
+    fs::create_dir_all(place.destination()).unwrap();
     let table = table("", &[(b"f", 4 * SLOT)]);
 
-    let (mut session, facts) = begin(1);
+    let (mut session, facts) = begin(&place, 1);
     assert!(facts.takes_confirmations && !facts.resumes);
     let peer = &mut session.peer;
     let message =
@@ -523,7 +524,7 @@ fn only_ranges_that_the_source_confirms_are_recorded() {
     settle(peer, 2);
     assert!(session.hang_up().result.is_err());
 
-    let (mut session, facts) = begin(2);
+    let (mut session, facts) = begin(&place, 2);
     assert!(facts.resumes);
     session.peer.say(ControlMessage::Offer(OfferedEntriesMessage { id: 1, table }));
     let wanted = loop {

@@ -14,6 +14,7 @@ use carrack_model::{
 use rustix::fs::{AtFlags, FileType, StatxFlags, major, makedev, minor, readlinkat_raw, statat, statx};
 use rustix::io::Errno;
 
+use super::retries::{ScanRetries, request_with_errno};
 use crate::extras_source::AttributeHolder;
 use crate::source_error::source_failure_kind;
 use crate::special::special_of;
@@ -65,11 +66,25 @@ struct EntryStatLocation<'a> {
 pub(super) struct ScannedNameClassifier<'a> {
     link_text: Box<[u8]>,
     extras: Option<&'a ExtraMetadataReader>,
+    retries: Option<&'a dyn ScanRetries>,
 }
 
 impl<'a> ScannedNameClassifier<'a> {
-    pub fn new(extras: Option<&'a ExtraMetadataReader>) -> ScannedNameClassifier<'a> {
-        ScannedNameClassifier { link_text: vec![0; SYMLINK_BYTES_MAX + 1].into_boxed_slice(), extras }
+    pub fn new(
+        extras: Option<&'a ExtraMetadataReader>,
+        retries: Option<&'a dyn ScanRetries>,
+    ) -> ScannedNameClassifier<'a> {
+        let link_text = vec![0; SYMLINK_BYTES_MAX + 1].into_boxed_slice();
+        ScannedNameClassifier { link_text, extras, retries }
+    }
+
+    fn status_of(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &CStr,
+        follow: bool,
+    ) -> Result<EntryStatFields, Errno> {
+        request_with_errno(self.retries, || status_of(directory, name, follow, self.extras.is_some()))
     }
 
     /// Inspects `name` in `directory`. `listed_type` is its type in the listing, which may be `Unknown`. With
@@ -83,7 +98,7 @@ impl<'a> ScannedNameClassifier<'a> {
     ) -> ScannedNameResult {
         match self.classify_by_type(name, listed_type) {
             Some(known) => known,
-            None => match status_of(directory, name, follow, self.extras.is_some()) {
+            None => match self.status_of(directory, name, follow) {
                 Ok(status) => {
                     let spot = EntryStatLocation { directory, name, follow };
                     // A link's target is copied for each link.
@@ -118,7 +133,7 @@ impl<'a> ScannedNameClassifier<'a> {
             Err(errno) => return errno.into(),
         };
         let Ok(target) = CString::new(located.name()) else { return Errno::INVAL.into() };
-        match status_of(located.as_fd(), &target, false, self.extras.is_some()) {
+        match self.status_of(located.as_fd(), &target, false) {
             // The target was replaced by a link.
             Ok(status) if status.file_type == FileType::Symlink => Errno::LOOP.into(),
             Ok(status) => {
@@ -208,7 +223,9 @@ impl<'a> ScannedNameClassifier<'a> {
         directory: BorrowedFd<'_>,
         name: &CStr,
     ) -> Result<Box<[u8]>, (FailureKind, String)> {
-        match readlinkat_raw(directory, name, &mut self.link_text[..]).map_err(failure_of)? {
+        let text = &mut self.link_text[..];
+        let read = request_with_errno(self.retries, || readlinkat_raw(directory, name, &mut *text));
+        match read.map_err(failure_of)? {
             length if (1..=SYMLINK_BYTES_MAX).contains(&length) => Ok(self.link_text[..length].into()),
             length => {
                 let detail = format!("a link with a text of {length} bytes");

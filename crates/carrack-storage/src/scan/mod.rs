@@ -11,6 +11,7 @@ mod level;
 mod lineage;
 mod listing_hashes;
 mod queue;
+mod retries;
 mod waiting_subdirectories;
 mod walker;
 
@@ -29,6 +30,7 @@ use crate::{ExtraMetadataReader, FileIdentity, RootDirectory};
 pub use filter::{BadPattern, DeletionCircumstances, FilteredDirectory, ScanFilter};
 pub use listing_hashes::{AbsenceProofFailure, ScanListingProof};
 use queue::TaskQueue;
+pub use retries::ScanRetries;
 use walker::ScanWalker;
 
 /// Directories that all threads together hold open while they walk deeper, or fewer if the process may have
@@ -125,14 +127,15 @@ impl SourceScan {
     /// `found` is called from all threads at once and may block, which slows the scan down to the speed of
     /// its consumer. At a `Break` the calls of other threads end, and no further call begins.
     pub fn run(&self, found: &(dyn Fn(ScannedItem) -> ControlFlow<()> + Sync)) {
-        self.run_on(&|_, work| work(), found);
+        self.run_on(&|_, work| work(), None, found);
     }
 
-    /// As [`SourceScan::run`], but thread `i` works within `around(i, work)`, which may pin it. The caller's
-    /// thread is 0.
+    /// As [`SourceScan::run`], but thread `i` works within `around(i, work)`, which may pin it, and requests
+    /// are repeated by `retries`. The caller's thread is 0.
     pub fn run_on(
         &self,
         around: &(dyn Fn(usize, &dyn Fn()) + Sync),
+        retries: Option<&dyn ScanRetries>,
         found: &(dyn Fn(ScannedItem) -> ControlFlow<()> + Sync),
     ) {
         let directories = DescriptorBudget::of_this_process().walk_directories_max(OPEN_DIRECTORIES_MAX);
@@ -145,13 +148,13 @@ impl SourceScan {
                 // If no more threads can be started, the existing ones do the work.
                 let builder = thread::Builder::new().name("carrack-scan".to_owned());
                 let spawned = builder.spawn_scoped(scope, move || {
-                    around(i, &|| ScanWalker::new(self, queue, found, levels_max).run());
+                    around(i, &|| ScanWalker::new(self, queue, (found, retries), levels_max).run());
                 });
                 if spawned.is_err() {
                     break;
                 }
             }
-            around(0, &|| ScanWalker::new(self, queue, found, levels_max).run());
+            around(0, &|| ScanWalker::new(self, queue, (found, retries), levels_max).run());
         });
         if !queue.is_stopped() {
             self.tell_missing(found);

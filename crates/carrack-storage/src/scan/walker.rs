@@ -27,6 +27,7 @@ use super::inspect::{ScannedNameClassifier, ScannedNameResult};
 use super::level::WalkLevel;
 use super::lineage::{DirectoryLineage, InheritedDirectoryState};
 use super::queue::{ChildDirectory, ScanTask, TaskQueue};
+use super::retries::{ScanRetries, request, request_with_errno};
 use super::{ScanRoot, ScanRootScope, ScannedItem, SourceScan};
 use crate::extras_source::AttributeHolder;
 use crate::filter_rules::DirectoryRules;
@@ -55,6 +56,7 @@ pub(super) struct ScanWalker<'a> {
     scan: &'a SourceScan,
     queue: &'a TaskQueue,
     found: &'a (dyn Fn(ScannedItem) -> ScanControlFlow + Sync),
+    retries: Option<&'a dyn ScanRetries>,
     open_levels_max: usize,
     stack: Vec<WalkLevel>,
     /// The next section of the present directory.
@@ -67,17 +69,18 @@ impl<'a> ScanWalker<'a> {
     pub fn new(
         scan: &'a SourceScan,
         queue: &'a TaskQueue,
-        found: &'a (dyn Fn(ScannedItem) -> ScanControlFlow + Sync),
+        (found, retries): (&'a (dyn Fn(ScannedItem) -> ScanControlFlow + Sync), Option<&'a dyn ScanRetries>),
         open_levels_max: usize,
     ) -> ScanWalker<'a> {
         ScanWalker {
             scan,
             queue,
             found,
+            retries,
             open_levels_max,
             stack: Vec::new(),
             entries: Vec::with_capacity(SCAN_BATCH_ENTRIES_MAX),
-            inspector: ScannedNameClassifier::new(scan.extras.as_deref()),
+            inspector: ScannedNameClassifier::new(scan.extras.as_deref(), retries),
             listing: vec![MaybeUninit::uninit(); LISTING_BYTES].into_boxed_slice(),
         }
     }
@@ -117,7 +120,7 @@ impl<'a> ScanWalker<'a> {
                     return self.report_skipped(&directory, b"", EXCLUDED);
                 }
                 let above = InheritedDirectoryState::default();
-                match root.open_directory(&RelPath::root()) {
+                match request(self.retries, || root.open_directory(&RelPath::root())) {
                     Ok(handle) => self.push_directory(handle, Arc::new(directory), &above),
                     Err(error) => {
                         let directory = Arc::new(directory);
@@ -184,7 +187,10 @@ impl<'a> ScanWalker<'a> {
 
     fn enter(&mut self, child: &ChildDirectory) -> ScanControlFlow {
         let root = &self.scan.roots[child.directory.root_index as usize].root;
-        match root.open_child_directory(child.parent.as_fd(), &child.directory.source) {
+        let opened = request_with_errno(self.retries, || {
+            root.open_child_directory(child.parent.as_fd(), &child.directory.source)
+        });
+        match opened {
             Ok(handle) => self.push_directory(handle, Arc::clone(&child.directory), &child.inherited),
             Err(errno) => {
                 let directory = Arc::clone(&child.directory);
@@ -237,7 +243,7 @@ impl<'a> ScanWalker<'a> {
         directory: Arc<CopiedDirectoryPaths>,
         above: &InheritedDirectoryState,
     ) -> ScanControlFlow {
-        let stat = match fstat(&handle) {
+        let stat = match request_with_errno(self.retries, || fstat(&handle)) {
             Ok(stat) => stat,
             Err(errno) => return self.report_io_failure(&directory, &errno.into()),
         };
@@ -309,7 +315,8 @@ impl<'a> ScanWalker<'a> {
             return ON;
         }
         let root_index = level.directory().root_index as usize;
-        let handle = match level.handle(&self.scan.roots[root_index].root) {
+        let root = &self.scan.roots[root_index].root;
+        let handle = match request(self.retries, || level.handle(root)) {
             Ok(handle) => handle,
             Err(error) => {
                 self.leave(&level);
@@ -378,10 +385,14 @@ impl<'a> ScanWalker<'a> {
             match raw {
                 Ok(raw) => self.visit_name(level, handle, raw.file_name(), raw.file_type())?,
                 Err(Errno::INTR) => {}
-                Err(errno) => {
-                    level.is_listed = true;
-                    return self.report_io_failure(level.directory(), &errno.into());
-                }
+                Err(errno) => match self.list_on(&mut listing, errno.into()) {
+                    Ok(Some((name, listed_type))) => self.visit_name(level, handle, &name, listed_type)?,
+                    Ok(None) => break,
+                    Err(error) => {
+                        level.is_listed = true;
+                        return self.report_io_failure(level.directory(), &error);
+                    }
+                },
             }
             if listing.is_buffer_empty() && level.children.byte_count() >= children_max {
                 return ON;
@@ -393,6 +404,25 @@ impl<'a> ScanWalker<'a> {
             record.finish_seal(directory.root_index as usize, &directory.source, &sealing);
         }
         ON
+    }
+
+    /// Asks for the next name again, after an error. Returns `None` at the listing's end.
+    fn list_on(
+        &self,
+        listing: &mut RawDir<'_, BorrowedFd<'_>>,
+        error: io::Error,
+    ) -> io::Result<Option<(CString, FileType)>> {
+        let mut failed = Some(error);
+        request(self.retries, || {
+            failed.take().map_or(Ok(()), Err)?;
+            loop {
+                match listing.next().transpose() {
+                    Ok(next) => return Ok(next.map(|raw| (raw.file_name().to_owned(), raw.file_type()))),
+                    Err(Errno::INTR) => {}
+                    Err(errno) => return Err(errno.into()),
+                }
+            }
+        })
     }
 
     fn visit_name(

@@ -74,7 +74,7 @@ fn dial_all(parameters: &DialParameters<'_>, streams: StreamCount) -> Vec<Result
             vec![Err(DialError::Unreachable(address, error))]
         }
         not_near => {
-            // A connection without a response would keep a listener that serves one at a time from the others.
+            // A connection without a response would occupy a listener that serves one at a time.
             drop(not_near);
             dial_at_once(parameters, streams)
         }

@@ -196,6 +196,8 @@ fn an_error_that_passes_at_the_source() {
     passes(Ends::source_on_a_double(), &rules, &["--source-io", "direct"]);
     let rules = ["EIO:open:path=other", "ESHUTDOWN:open:path=small7:count=2"];
     passes(Ends::source_on_a_double(), &rules, &[]);
+    let rules = ["EIO:list:path=sub", "ESHUTDOWN:lookup:path=small3", "EIO:list:path=from:nth=4"];
+    passes(Ends::source_on_a_double(), &rules, &[]);
 }
 
 /// A failed sync of a file is not repeated: the file's data is written anew, that of other files is not.
