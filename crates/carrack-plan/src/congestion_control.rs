@@ -130,6 +130,15 @@ impl CongestionControlTrial {
         self.loss
     }
 
+    /// Begins with BBR on all connections, as an earlier session on this path ended. It ends as after a
+    /// trial.
+    pub fn begin_with_bbr(&mut self) -> BbrConnections {
+        assert!(self.uses == BbrConnections::None, "a trial would decide");
+        self.since = None;
+        self.uses = BbrConnections::All;
+        self.uses
+    }
+
     /// Observes all connections in use, by their numbers. Returns the connections that use BBR from now on,
     /// if they change.
     pub fn observe(&mut self, now: Duration, samples: &[ConnectionSample]) -> Option<BbrConnections> {
@@ -283,6 +292,16 @@ mod tests {
         assert_eq!(path.second(2_000, 10_000, 1, 1.9), BbrConnections::All);
         assert!(path.trial.gain() > 4.9);
         assert_eq!(path.second(2_000, 10_000, 1, 1.9), BbrConnections::All);
+    }
+
+    #[test]
+    fn an_earlier_session_spares_the_trial() {
+        let mut path = Path::new(8);
+        path.uses = path.trial.begin_with_bbr();
+        (0..10).for_each(|_| assert_eq!(path.second(2_000, 10_000, 1, 1.9), BbrConnections::All));
+        // The path has changed.
+        (0..2).for_each(|_| drop(path.second(2_000, 10_000, 1, 4.0)));
+        assert_eq!(path.second(2_000, 10_000, 1, 4.0), BbrConnections::None);
     }
 
     #[test]

@@ -504,6 +504,28 @@ impl<'a> SourceComm<'a> {
         }
     }
 
+    /// Has the trial of BBR and the tuner take their samples. Returns the time at which something is due.
+    fn sample_and_tune(&mut self, link: &mut SessionControlLink, now: Instant) -> Instant {
+        let mut due = self.counters_due;
+        let mut notices = Vec::new();
+        if let Some(trial) = &mut self.bbr_trial {
+            notices.extend(trial.sample_and_choose(now));
+            due = due.min(trial.due());
+        }
+        if let Some(tuning) = &mut self.tuning {
+            if let Some(knobs) = tuning.sample_and_tune(&self.both.sink, now) {
+                link.queue_control(ControlMessage::Knobs(knobs).to_body());
+            }
+            notices.extend(tuning.take_decision().map(UserNotice::Decision));
+            if tuning.take_recalled_bbr() {
+                notices.extend(self.bbr_trial.as_mut().and_then(BbrTrialDriver::begin_with_bbr));
+            }
+            due = due.min(tuning.due());
+        }
+        notices.into_iter().for_each(|notice| self.tell(link, notice));
+        due
+    }
+
     /// Tells the user, here or at the other end.
     fn tell(&self, link: &mut SessionControlLink, notice: UserNotice) {
         deliver(TransferEvent::Notice(notice), self.lane.source.observer, |message| {
@@ -548,7 +570,8 @@ impl CommHandler for SourceComm<'_> {
             );
             assert_eq!(self.lane.in_flight.count(), 0, "every object was answered before the end");
             self.finish_sent = true;
-            self.tuning.iter().for_each(SessionTuningDriver::store_result);
+            let uses_bbr = self.bbr_trial.as_ref().is_some_and(BbrTrialDriver::uses_bbr);
+            self.tuning.iter().for_each(|tuning| tuning.store_result(uses_bbr));
             self.lane.send_queue.finish();
         }
         if std::mem::take(&mut self.says_farewell) {
@@ -557,25 +580,7 @@ impl CommHandler for SourceComm<'_> {
         if let Some(notice) = self.first_notice.take() {
             self.tell(link, notice);
         }
-        let trial = self.bbr_trial.as_mut().filter(|_| !self.finish_sent);
-        let (notice, trial_due) =
-            trial.map_or((None, None), |trial| (trial.sample_and_choose(now), Some(trial.due())));
-        if let Some(notice) = notice {
-            self.tell(link, notice);
-        }
-        let due = trial_due.map_or(self.counters_due, |due| due.min(self.counters_due));
-        let Some(tuning) = self.tuning.as_mut().filter(|_| !self.finish_sent) else {
-            return Ok(due);
-        };
-        if let Some(knobs) = tuning.sample_and_tune(&self.both.sink, now) {
-            link.queue_control(ControlMessage::Knobs(knobs).to_body());
-        }
-        if let Some(text) = tuning.take_decision() {
-            let due = due.min(tuning.due());
-            self.tell(link, UserNotice::Decision(text));
-            return Ok(due);
-        }
-        Ok(due.min(tuning.due()))
+        Ok(if self.finish_sent { self.counters_due } else { self.sample_and_tune(link, now) })
     }
 
     fn handle_control_message(&mut self, message: ControlMessage) -> Result<(), SessionError> {

@@ -65,6 +65,21 @@ impl<'a> BbrTrialDriver<'a> {
         })
     }
 
+    /// Returns true if all connections have BBR.
+    pub(super) fn uses_bbr(&self) -> bool {
+        self.uses == BbrConnections::All
+    }
+
+    /// Gives all connections BBR, as an earlier session on this path ended with it, unless a trial has begun.
+    pub(super) fn begin_with_bbr(&mut self) -> Option<UserNotice> {
+        if self.uses != BbrConnections::None {
+            return None;
+        }
+        self.uses = self.trial.begin_with_bbr();
+        let text = "source: bbr on all connections, as in an earlier session".to_owned();
+        Some(self.apply_or_end().unwrap_or(UserNotice::Decision(text)))
+    }
+
     /// Returns the time of the next sample.
     pub(super) fn due(&self) -> Instant {
         self.due
@@ -82,14 +97,18 @@ impl<'a> BbrTrialDriver<'a> {
         let change = self.trial.observe(now - self.began, &samples);
         let before = self.uses;
         self.uses = change.unwrap_or(before);
-        if let Err(error) = self.apply(&in_use) {
-            // No trial on a host that has no BBR for this user.
-            self.due = now + Duration::from_secs(u32::MAX.into());
-            self.uses = BbrConnections::None;
-            let _ = self.apply(&in_use);
-            return Some(UserNotice::Text(format!("source: {}", refusal(BBR, &error))));
-        }
-        change.map(|uses| UserNotice::Decision(self.describe(before, uses)))
+        self.apply_or_end().or_else(|| change.map(|uses| UserNotice::Decision(self.describe(before, uses))))
+    }
+
+    /// Gives the connections their congestion control. On a host that has no BBR for this user there is no
+    /// trial.
+    fn apply_or_end(&mut self) -> Option<UserNotice> {
+        let in_use = self.connections_in_use();
+        let error = self.apply(&in_use).err()?;
+        self.due = Instant::now() + Duration::from_secs(u32::MAX.into());
+        self.uses = BbrConnections::None;
+        let _ = self.apply(&in_use);
+        Some(UserNotice::Text(format!("source: {}", refusal(BBR, &error))))
     }
 
     /// The connections in use with their numbers among all.

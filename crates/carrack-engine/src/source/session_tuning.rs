@@ -4,12 +4,14 @@
 //! of connections and CPUs) and its output: active readers, data connections in use, and a message to the
 //! sink.
 
+use std::mem;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carrack_machine::CpuUse;
 use carrack_plan::tuner::{
-    KnobRange, MeanSizeClass, PerKnob, QueueFill, SessionSample, SessionTuner, TunerSetup,
+    KnobRange, MeanSizeClass, PerKnob, QueueFill, SessionSample, SessionTuner, SessionTuningResult,
+    TunerSetup,
 };
 use carrack_transport::TcpPathState;
 use carrack_wire::message::{CountersMessage, KnobsMessage};
@@ -39,6 +41,8 @@ pub(super) struct SessionTuningDriver<'a> {
     decision: Option<String>,
     /// The shortest round trip so far.
     round_trip: Option<Duration>,
+    /// True if an earlier session ended with BBR, until this is taken.
+    recalls_bbr: bool,
 }
 
 impl<'a> SessionTuningDriver<'a> {
@@ -61,6 +65,7 @@ impl<'a> SessionTuningDriver<'a> {
             told: None,
             decision: None,
             round_trip: None,
+            recalls_bbr: false,
         })
     }
 
@@ -106,18 +111,26 @@ impl<'a> SessionTuningDriver<'a> {
         self.size = MeanSizeClass::of(found.bytes_found, found.entries_found);
         let history = self.lanes[0].source.settings.history.as_ref();
         match history.and_then(|history| history.0.recall(self.size)) {
-            Some(record) => SessionTuner::from_history(setup, &record),
+            Some(record) => {
+                self.recalls_bbr = record.uses_bbr;
+                SessionTuner::from_history(setup, &record)
+            }
             None => SessionTuner::new(setup),
         }
     }
 
+    /// Returns true once if an earlier session on this path ended with BBR.
+    pub(super) fn take_recalled_bbr(&mut self) -> bool {
+        mem::take(&mut self.recalls_bbr)
+    }
+
     /// Stores the result for later sessions, if the session lasted long enough.
-    pub(super) fn store_result(&self) {
+    pub(super) fn store_result(&self, uses_bbr: bool) {
         let lasted = self.began.elapsed() >= WORTH_KEEPING;
         let history = self.lanes[0].source.settings.history.as_ref();
         if let (true, Some(tuner), Some(history)) = (lasted, &self.tuner, history) {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let record = tuner.tuning_result(now.as_secs());
+            let record = SessionTuningResult { uses_bbr, ..tuner.tuning_result(now.as_secs()) };
             // A tuner that has just restarted knows less than the stored record.
             if record.bytes_per_s > 0 {
                 history.0.keep(self.size, &record);

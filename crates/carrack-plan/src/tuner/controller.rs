@@ -162,6 +162,7 @@ impl SessionTuner {
             session: self.meter.interval_end(),
             bytes_per_s: self.known_rate() as u64,
             curves: PerKnob::from_fn(|knob| self.curves[knob].all().copied().collect()),
+            uses_bbr: false,
         }
     }
 

@@ -66,6 +66,10 @@ pub struct SessionTuningResult {
     /// All measured points, by rising value; points that are not current were measured under other
     /// circumstances.
     pub curves: PerKnob<Vec<KnobCurvePoint>>,
+    /// True if BBR had replaced the system's congestion control on all connections at the end
+    /// ([`crate::CongestionControlTrial`]).
+    #[serde(default)]
+    pub uses_bbr: bool,
 }
 
 impl SessionTuningResult {

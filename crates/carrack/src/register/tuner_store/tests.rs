@@ -36,6 +36,7 @@ fn record(at_s: u64) -> SessionTuningResult {
         bytes_per_s: 150_000_000,
         session: Duration::from_secs(9),
         curves,
+        uses_bbr: true,
     }
 }
 

@@ -104,7 +104,8 @@ fn write_curves(known: &TunerWorkloadRecord, out: &mut dyn Write) -> io::Result<
     writeln!(out, "{source} → {sink}, {size}, found {}", record_time(record))?;
     let state = if record.is_settled { "settled at" } else { "not settled, the best was" };
     let values = TunerKnob::ALL.map(|knob| format!("{} {knob}", record.values[knob])).join(", ");
-    writeln!(out, "{state} {values}: {} MB/s", throughput_text(record))?;
+    let control = if record.uses_bbr { ", with bbr" } else { "" };
+    writeln!(out, "{state} {values}{control}: {} MB/s", throughput_text(record))?;
     let mut table = TextTable::new("<>>>><");
     TunerKnob::ALL.into_iter().for_each(|knob| add_curve(record, knob, &mut table));
     table.write("", out)
@@ -259,6 +260,7 @@ mod tests {
             bytes_per_s: 190_250_000,
             session: Duration::from_secs(9),
             curves,
+            uses_bbr: true,
         };
         TunerWorkloadRecord::new(TunerWorkload { source: "a\u{1b}".into(), sink: "b<c".into(), size }, record)
     }
