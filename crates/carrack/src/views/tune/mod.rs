@@ -302,7 +302,7 @@ a.longer.name  b<c   small  2026-01-04T00:00:00Z  no            16        2     
         let text = table(vec![found(MeanSizeClass::Large)], true);
         let expected = "\
 a\\u{1b} → b<c, files of 64 MiB and more on the average, found 2026-01-04T00:00:00Z
-settled at 16 readers, 2 streams, 12 writers: 190.2 MB/s
+settled at 16 readers, 2 streams, 12 writers, with bbr: 190.2 MB/s
 
    READERS   MB/s    ±  SAMPLES
          4   50.0  2.0        9  outdated
