@@ -25,6 +25,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The longest wait for the handshake; after it the copy is left alone in the background.
 const BEGINS_WITHIN: Duration = Duration::from_secs(30);
 
+/// The time for the last messages of a process that has recorded its end.
+const LAST_MESSAGES: Duration = Duration::from_secs(5);
+
 /// Bytes of the end of a log that are shown, if it is longer.
 const SHOWN_MOST: usize = 16 << 10;
 
@@ -133,6 +136,10 @@ pub fn wait(copy: &LocalCopyRecord) -> Result<ExitStatus, UserError> {
     // The process may have written its last state just before it ended.
     let copy = copies.reload(copy).map_err(|_| unknown_copy_error(id))?;
     if copy.standing.in_background {
+        let deadline = Instant::now() + LAST_MESSAGES;
+        while copy.process_liveness() == RecordedProcessLiveness::Running && Instant::now() < deadline {
+            thread::sleep(LOOK_EVERY);
+        }
         show_log(&copies.log_path(id));
     }
     copy.exit_status().ok_or_else(|| {
