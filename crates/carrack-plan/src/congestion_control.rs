@@ -130,13 +130,15 @@ impl CongestionControlTrial {
         self.loss
     }
 
-    /// Begins with BBR on all connections, as an earlier session on this path ended. It ends as after a
-    /// trial.
-    pub fn begin_with_bbr(&mut self) -> BbrConnections {
-        assert!(self.uses == BbrConnections::None, "a trial would decide");
+    /// Begins with BBR on all connections, as an earlier session on this path ended; it ends as after a
+    /// trial. Returns `None` if a trial has begun, which decides.
+    pub fn begin_with_bbr(&mut self) -> Option<BbrConnections> {
+        if self.uses != BbrConnections::None {
+            return None;
+        }
         self.since = None;
         self.uses = BbrConnections::All;
-        self.uses
+        Some(self.uses)
     }
 
     /// Observes all connections in use, by their numbers. Returns the connections that use BBR from now on,
@@ -297,7 +299,8 @@ mod tests {
     #[test]
     fn an_earlier_session_spares_the_trial() {
         let mut path = Path::new(8);
-        path.uses = path.trial.begin_with_bbr();
+        path.uses = path.trial.begin_with_bbr().unwrap();
+        assert_eq!(path.trial.begin_with_bbr(), None);
         (0..10).for_each(|_| assert_eq!(path.second(2_000, 10_000, 1, 1.9), BbrConnections::All));
         // The path has changed.
         let uses = [(); 3].map(|()| path.second(2_000, 10_000, 1, 4.0));

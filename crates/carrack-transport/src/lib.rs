@@ -35,7 +35,7 @@ pub use rendezvous::{
 };
 pub use resolve::resolve;
 pub use tcp::{
-    TcpReceiver, TcpSender, prepare_stream, set_near_congestion_control, system_congestion_control,
+    NEAR_RTT, TcpReceiver, TcpSender, prepare_stream, set_near_congestion_control, system_congestion_control,
 };
 pub use tls::{TlsChannel, TlsHandshakeError};
 pub use unproved_peer_counts::{ConnectionEvictionOrder, PeerAddressPrefix, PeerConnectionCounts};

@@ -26,7 +26,7 @@ use crate::sendfile_sender::SendfileSender;
 
 /// Below this round-trip time the path is a machine or a building and needs no pacing. BBR's pacing costs a
 /// third of the rate on loopback (6.5 against 9–10 GB/s, measured with 256 KiB sends on 2 cores).
-pub(crate) const NEAR_RTT: Duration = Duration::from_millis(1);
+pub const NEAR_RTT: Duration = Duration::from_millis(1);
 
 /// Below this round-trip time two streams with buffers of [`BESIDE_BUFFER_BYTES`] carry 100 Gbit/s.
 const BESIDE_RTT: Duration = Duration::from_micros(250);

@@ -6,15 +6,12 @@ use std::time::{Duration, Instant};
 
 use carrack_model::{CongestionControlChoice, UserNotice};
 use carrack_plan::{BbrConnections, CongestionControlTrial, ConnectionSample};
-use carrack_transport::{TcpPathState, TcpStateReader, system_congestion_control};
+use carrack_transport::{NEAR_RTT, TcpPathState, TcpStateReader, system_congestion_control};
 
 use super::lane::SourceLane;
 
 /// The interval between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_millis(250);
-
-/// Below this round-trip time the path is a machine or a building: a loss there is congestion.
-const NEAR_ROUND_TRIP: Duration = Duration::from_millis(1);
 
 const BBR: &str = "bbr";
 
@@ -72,10 +69,7 @@ impl<'a> BbrTrialDriver<'a> {
 
     /// Gives all connections BBR, as an earlier session on this path ended with it, unless a trial has begun.
     pub(super) fn begin_with_bbr(&mut self) -> Option<UserNotice> {
-        if self.uses != BbrConnections::None {
-            return None;
-        }
-        self.uses = self.trial.begin_with_bbr();
+        self.uses = self.trial.begin_with_bbr()?;
         let text = "source: bbr on all connections, as in an earlier session".to_owned();
         Some(self.apply_or_end().unwrap_or(UserNotice::Decision(text)))
     }
@@ -158,8 +152,9 @@ impl<'a> BbrTrialDriver<'a> {
     }
 }
 
+/// A loss on a near path is congestion.
 fn is_far(path: TcpPathState) -> bool {
-    path.round_trip_min >= NEAR_ROUND_TRIP
+    path.round_trip_min >= NEAR_RTT
 }
 
 fn to_sample(path: TcpPathState) -> ConnectionSample {
