@@ -220,11 +220,53 @@ impl MountedFileSystem {
         mode: Mode,
         stripe: &RequestedLayout,
     ) -> Result<(OwnedFd, StripeOutcome), Errno> {
-        let file = LayoutFileToCreate { directory, name, flags, mode };
+        self.create_file(&LayoutFileToCreate { directory, name, flags, mode, is_shared: false }, stripe)
+    }
+
+    /// Creates the file `name` as [`create`](Self::create) does, while other sessions call this and
+    /// [`open_shared`](Self::open_shared) for the same file.
+    ///
+    /// # Errors
+    /// Those of `open`; `EEXIST` if another session was faster.
+    pub fn create_shared(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &[u8],
+        flags: OFlags,
+        mode: Mode,
+        stripe: &RequestedLayout,
+    ) -> Result<(OwnedFd, StripeOutcome), Errno> {
+        self.create_file(&LayoutFileToCreate { directory, name, flags, mode, is_shared: true }, stripe)
+    }
+
+    /// Opens the file `name` that another session has created or is creating; it has the requested striping
+    /// before its first byte.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn open_shared(
+        &self,
+        directory: BorrowedFd<'_>,
+        name: &[u8],
+        flags: OFlags,
+        stripe: &RequestedLayout,
+    ) -> Result<OwnedFd, Errno> {
+        let file = LayoutFileToCreate { directory, name, flags, mode: Mode::empty(), is_shared: true };
+        match (stripe.request(), &self.provider) {
+            (Some(request), Some(provider)) => provider.open_shared(&file, &request, &self.pieces),
+            _ => file.open(OFlags::empty()),
+        }
+    }
+
+    fn create_file(
+        &self,
+        file: &LayoutFileToCreate<'_>,
+        stripe: &RequestedLayout,
+    ) -> Result<(OwnedFd, StripeOutcome), Errno> {
         match (stripe.request(), &self.provider) {
             (None, _) => Ok((file.create(OFlags::empty())?, StripeOutcome::Default)),
             (Some(request), Some(provider)) => {
-                let (file, outcome) = provider.create(&file, &request, &self.pieces)?;
+                let (file, outcome) = provider.create(file, &request, &self.pieces)?;
                 let is_flat = self.kind != FileSystemKind::Lustre && !request.components.is_empty();
                 match outcome {
                     StripeOutcome::Set if is_flat => {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use carrack_plan::Layout;
-use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, unlinkat};
 use rustix::io::Errno;
 
 use super::file_ref::LayoutQueryFile;
@@ -35,6 +35,17 @@ pub(super) trait LayoutProvider: Send + Sync + fmt::Debug {
         request: &StripeRequest<'_>,
         pieces: &FileSystemTargets,
     ) -> Result<(OwnedFd, StripeOutcome), Errno>;
+
+    /// Opens a shared file that exists, which has the requested striping before its first byte if the file
+    /// system permits that, also where the session that creates the file has not set it yet.
+    fn open_shared(
+        &self,
+        file: &LayoutFileToCreate<'_>,
+        _request: &StripeRequest<'_>,
+        _pieces: &FileSystemTargets,
+    ) -> Result<OwnedFd, Errno> {
+        file.open(OFlags::empty())
+    }
 
     /// Gives the new files in a directory the requested striping, or tells why that is not possible.
     fn set_default(&self, _directory: BorrowedFd<'_>, _request: &StripeRequest<'_>) -> StripeOutcome {
@@ -83,6 +94,8 @@ pub(super) struct LayoutFileToCreate<'a> {
     pub(super) name: &'a [u8],
     pub(super) flags: OFlags,
     pub(super) mode: Mode,
+    /// True if other sessions open the file as soon as it exists.
+    pub(super) is_shared: bool,
 }
 
 impl LayoutFileToCreate<'_> {
@@ -97,7 +110,28 @@ impl LayoutFileToCreate<'_> {
         Ok((self.create(OFlags::empty())?, StripeOutcome::Refused(why)))
     }
 
-    /// Creates the file, calls `set` while it is empty, and creates it anew with the default if that fails.
+    /// Opens the file, which exists.
+    pub(super) fn open(&self, more: OFlags) -> Result<OwnedFd, Errno> {
+        let flags = self.flags.difference(OFlags::CREATE | OFlags::EXCL) | more;
+        openat(self.directory, self.name, flags, Mode::empty())
+    }
+
+    /// Opens the file, which exists, and calls `set`; if that fails, it has the striping of another session
+    /// or the default.
+    pub(super) fn open_and_set(
+        &self,
+        more: OFlags,
+        set: impl FnOnce(BorrowedFd<'_>) -> Result<StripeOutcome, String>,
+    ) -> Result<OwnedFd, Errno> {
+        let file = self.open(more)?;
+        match set(file.as_fd()) {
+            Ok(_) => Ok(file),
+            Err(_) => self.open(OFlags::empty()),
+        }
+    }
+
+    /// Creates the file, calls `set` while it is empty, and creates it anew with the default if that fails. A
+    /// shared file is opened anew with the default, as another session may have written to it.
     pub(super) fn create_and_set(
         &self,
         more: OFlags,
@@ -106,11 +140,80 @@ impl LayoutFileToCreate<'_> {
         let file = self.create(more)?;
         match set(file.as_fd()) {
             Ok(outcome) => Ok((file, outcome)),
+            Err(why) if self.is_shared => {
+                // Where there are bytes, another session has set the striping, or reported its refusal.
+                let is_written = fstat(&file)?.st_size > 0;
+                let outcome = if is_written { StripeOutcome::Default } else { StripeOutcome::Refused(why) };
+                Ok((self.open(OFlags::empty())?, outcome))
+            }
             Err(why) => {
                 drop(file);
                 unlinkat(self.directory, self.name, AtFlags::empty())?;
                 self.create_with_default(why)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    const FLAGS: OFlags = OFlags::RDWR;
+
+    fn shared(directory: BorrowedFd<'_>) -> LayoutFileToCreate<'_> {
+        LayoutFileToCreate { directory, name: b"f", flags: FLAGS, mode: Mode::RWXU, is_shared: true }
+    }
+
+    fn refuse(_: BorrowedFd<'_>) -> Result<StripeOutcome, String> {
+        Err("no".to_owned())
+    }
+
+    /// The other session opens the file before its striping is set, and writes.
+    #[test]
+    fn a_shared_file_keeps_its_name_when_its_striping_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = File::open(dir.path()).unwrap();
+        let file = shared(directory.as_fd());
+        let (mine, outcome) = file
+            .create_and_set(OFlags::empty(), |_| {
+                let other = file.open_and_set(OFlags::empty(), refuse).unwrap();
+                File::from(other).write_all_at(b"theirs", 0).unwrap();
+                Err("it has data".to_owned())
+            })
+            .unwrap();
+        assert_eq!(outcome, StripeOutcome::Default);
+        File::from(mine).write_all_at(b" and mine", 6).unwrap();
+        assert_eq!(std::fs::read(dir.path().join("f")).unwrap(), b"theirs and mine");
+        assert_eq!(file.create_and_set(OFlags::empty(), refuse).unwrap_err(), Errno::EXIST);
+    }
+
+    #[test]
+    fn a_refusal_of_a_shared_file_without_data_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = File::open(dir.path()).unwrap();
+        let (_, outcome) = shared(directory.as_fd()).create_and_set(OFlags::empty(), refuse).unwrap();
+        assert_eq!(outcome, StripeOutcome::Refused("no".to_owned()));
+    }
+
+    #[test]
+    fn the_striping_of_a_shared_file_is_set_by_whoever_is_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = File::open(dir.path()).unwrap();
+        let file = shared(directory.as_fd());
+        let mut order = Vec::new();
+        file.create_and_set(OFlags::empty(), |_| {
+            file.open_and_set(OFlags::empty(), |_| {
+                order.push("the one that opens it");
+                Ok(StripeOutcome::Set)
+            })
+            .unwrap();
+            order.push("the one that creates it");
+            Ok(StripeOutcome::Set)
+        })
+        .unwrap();
+        assert_eq!(order, ["the one that opens it", "the one that creates it"]);
     }
 }

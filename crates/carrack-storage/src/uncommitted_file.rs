@@ -110,6 +110,10 @@ const DIRECT_ALIGNMENT: usize = 4_096;
 /// `RWF_DONTCACHE` (Linux 6.14, include/uapi/linux/fs.h), which rustix does not define yet.
 const RWF_DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
+/// The flags that open an unfinished file again.
+const REOPEN_FLAGS: OFlags =
+    OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
+
 impl UncommittedFile {
     /// Creates the temporary file for `name` in `directory`, and reports the outcome of the striping. A
     /// conflict with the name itself shows at the commit.
@@ -143,9 +147,19 @@ impl UncommittedFile {
         held_end: u64,
         spec: NewLargeFileSpec<'_>,
     ) -> Result<Option<UncommittedFile>, SinkError> {
-        let temporary = ScratchName::from_existing(temporary);
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = match openat(&directory, temporary.as_bytes(), flags, Mode::empty()) {
+        let opened = openat(&directory, temporary, REOPEN_FLAGS, Mode::empty());
+        UncommittedFile::resume_opened(directory, name, temporary, held_end, opened, spec)
+    }
+
+    fn resume_opened(
+        directory: OwnedFd,
+        name: &[u8],
+        temporary: &[u8],
+        held_end: u64,
+        opened: Result<OwnedFd, Errno>,
+        spec: NewLargeFileSpec<'_>,
+    ) -> Result<Option<UncommittedFile>, SinkError> {
+        let file = match opened {
             Ok(file) => file,
             Err(Errno::NOENT | Errno::LOOP | Errno::NXIO) => return Ok(None),
             Err(errno) => return Err(SinkError::of_name_call("opening", errno)),
@@ -155,6 +169,7 @@ impl UncommittedFile {
         if !fits(directory.as_fd(), &found, held_end, size_max) {
             return Ok(None);
         }
+        let temporary = ScratchName::from_existing(temporary);
         let mut growing = UncommittedFile::new(directory, name, file, temporary, spec);
         growing.is_resumed = true;
         Ok(Some(growing))
@@ -171,15 +186,17 @@ impl UncommittedFile {
         temporary: &[u8],
         spec: NewLargeFileSpec<'_>,
     ) -> Result<(UncommittedFile, StripeOutcome), SinkError> {
-        let created =
-            spec.file_system.create(directory.as_fd(), temporary, create_flags(), WORKING_MODE, spec.stripe);
+        let NewLargeFileSpec { file_system, stripe, .. } = spec;
+        let held = directory.as_fd();
+        let created = file_system.create_shared(held, temporary, create_flags(), WORKING_MODE, stripe);
         let (growing, outcome) = match created {
             Ok((file, outcome)) => (
                 UncommittedFile::new(directory, name, file, ScratchName::from_existing(temporary), spec),
                 outcome,
             ),
             Err(Errno::EXIST) => {
-                let found = UncommittedFile::resume(directory, name, temporary, 0, spec)?;
+                let opened = file_system.open_shared(held, temporary, REOPEN_FLAGS, stripe);
+                let found = UncommittedFile::resume_opened(directory, name, temporary, 0, opened, spec)?;
                 (found.ok_or(SinkError::Vanished)?, StripeOutcome::Default)
             }
             Err(errno) => return Err(SinkError::of_name_call("creating", errno)),

@@ -176,6 +176,18 @@ impl LayoutProvider for CephFsProvider {
         }
         file.create_and_set(OFlags::empty(), |created| set_striping(created, request))
     }
+
+    fn open_shared(
+        &self,
+        file: &LayoutFileToCreate<'_>,
+        request: &StripeRequest<'_>,
+        _pieces: &FileSystemTargets,
+    ) -> Result<OwnedFd, Errno> {
+        if request.auto.is_some() {
+            return file.open(OFlags::empty());
+        }
+        file.open_and_set(OFlags::empty(), |opened| set_striping(opened, request))
+    }
 }
 
 /// The layout of new files in a directory, which it has of its own or inherits from the nearest directory

@@ -96,6 +96,33 @@ impl LustreFileTargets<'_> {
 }
 
 impl LustreProvider {
+    /// Sets the striping of a file that was opened with `O_LOV_DELAY_CREATE`. A shared file may have been
+    /// given it by another session.
+    fn set_striping(
+        &self,
+        file: &LayoutFileToCreate<'_>,
+        opened: BorrowedFd<'_>,
+        request: &StripeRequest<'_>,
+        pieces: &FileSystemTargets,
+    ) -> Result<StripeOutcome, String> {
+        let osts = request.auto.and_then(|auto| {
+            let known = self.known_osts(auto.avoided, pieces, file.directory)?;
+            let count = request.count.unwrap_or(1);
+            let turn = self.turn.fetch_add(count as usize, Relaxed);
+            ost_choice::choose_osts(&known, count, auto.file_bytes, turn)
+        });
+        let set = |value: &[u8]| match fsetxattr(opened, LOV, value, XattrFlags::empty()) {
+            Err(Errno::EXIST) if file.is_shared => Ok(()),
+            answer => answer,
+        };
+        let value = osts.as_deref().and_then(requested_striping::encode_osts);
+        // An OST may be gone by now; then Lustre chooses.
+        if value.is_some_and(|value| set(&value).is_ok()) {
+            return Ok(StripeOutcome::Set);
+        }
+        self.set(request, set)
+    }
+
     /// Creates the provider of the file system `name`. Without a name, its pools and servers are unknown.
     pub(super) fn new(name: Option<&str>) -> LustreProvider {
         LustreProvider {
@@ -141,20 +168,16 @@ impl LayoutProvider for LustreProvider {
         request: &StripeRequest<'_>,
         pieces: &FileSystemTargets,
     ) -> Result<(OwnedFd, StripeOutcome), Errno> {
-        let osts = request.auto.and_then(|auto| {
-            let known = self.known_osts(auto.avoided, pieces, file.directory)?;
-            let count = request.count.unwrap_or(1);
-            let turn = self.turn.fetch_add(count as usize, Relaxed);
-            ost_choice::choose_osts(&known, count, auto.file_bytes, turn)
-        });
-        file.create_and_set(DELAY_CREATE, |created| {
-            let value = osts.as_deref().and_then(requested_striping::encode_osts);
-            // An OST may be gone by now; then Lustre chooses.
-            if value.is_some_and(|value| fsetxattr(created, LOV, &value, XattrFlags::empty()).is_ok()) {
-                return Ok(StripeOutcome::Set);
-            }
-            self.set(request, |value| fsetxattr(created, LOV, value, XattrFlags::empty()))
-        })
+        file.create_and_set(DELAY_CREATE, |created| self.set_striping(file, created, request, pieces))
+    }
+
+    fn open_shared(
+        &self,
+        file: &LayoutFileToCreate<'_>,
+        request: &StripeRequest<'_>,
+        pieces: &FileSystemTargets,
+    ) -> Result<OwnedFd, Errno> {
+        file.open_and_set(DELAY_CREATE, |opened| self.set_striping(file, opened, request, pieces))
     }
 
     fn set_default(&self, directory: BorrowedFd<'_>, request: &StripeRequest<'_>) -> StripeOutcome {

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::thread;
@@ -16,6 +17,7 @@ use carrack_layout::{
     StripePattern,
 };
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::common;
 use crate::common::file_system::{FileSystem, layout, plant_large};
@@ -323,6 +325,50 @@ fn a_sources_striping_is_preserved() {
 }
 
 const MIB: u64 = 1 << 20;
+
+/// Sessions that create one file together all write to it with the requested striping: neither the default
+/// nor a second file comes between its creation and its striping.
+#[test]
+fn sessions_that_create_a_file_together_stripe_it_as_requested() {
+    const FILES: usize = 60;
+    const FLAGS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
+    let request = RequestedLayout::Fixed { count: 3, stripe_bytes: Some(131_072), pool: None };
+    for options in [&["--refuse-late-layouts"][..], &[]] {
+        let Some(lustre) = lustre(options) else { return };
+        let directory = File::open(lustre.path("")).unwrap();
+        let found = FileSystems::new(&[]).unwrap().file_system_of(directory.as_fd()).unwrap();
+        let write_a_byte = |name: &str, session: u64| {
+            let created = found.create_shared(
+                directory.as_fd(),
+                name.as_bytes(),
+                FLAGS,
+                Mode::from_raw_mode(0o600),
+                &request,
+            );
+            let file = match created {
+                Ok((file, outcome)) => {
+                    assert_eq!(outcome, StripeOutcome::Set, "{name}");
+                    file
+                }
+                Err(Errno::EXIST) => {
+                    found.open_shared(directory.as_fd(), name.as_bytes(), FLAGS, &request).unwrap()
+                }
+                Err(errno) => panic!("{name}: {errno}"),
+            };
+            File::from(file).write_all_at(b"x", session).unwrap();
+        };
+        for number in 0..FILES {
+            let name = &format!("f{number}");
+            let write_a_byte = &write_a_byte;
+            thread::scope(|scope| {
+                (0..3).for_each(|session| drop(scope.spawn(move || write_a_byte(name, session))));
+            });
+            let layout = layout(&lustre.path(name));
+            assert_eq!((layout.stripe_bytes, layout.stripe_count), (Some(131_072), Some(3)), "{name}");
+            assert_eq!(fs::read(lustre.path(name)).unwrap(), b"xxx", "{name}");
+        }
+    }
+}
 
 fn part(start: u64, end: u64, stripe_count: u32, pattern: StripePattern) -> ComponentGeometry {
     let stripe_bytes = if pattern == StripePattern::Metadata { end } else { MIB };
