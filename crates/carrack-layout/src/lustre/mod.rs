@@ -95,6 +95,14 @@ impl LustreFileTargets<'_> {
     }
 }
 
+/// Sets the layout of a file. A shared file that has one got it from another session.
+fn set_value(file: BorrowedFd<'_>, value: &[u8], is_shared: bool) -> Result<(), Errno> {
+    match fsetxattr(file, LOV, value, XattrFlags::empty()) {
+        Err(Errno::EXIST) if is_shared => Ok(()),
+        answer => answer,
+    }
+}
+
 impl LustreProvider {
     /// Sets the striping of a file that was opened with `O_LOV_DELAY_CREATE`. A shared file may have been
     /// given it by another session.
@@ -111,16 +119,12 @@ impl LustreProvider {
             let turn = self.turn.fetch_add(count as usize, Relaxed);
             ost_choice::choose_osts(&known, count, auto.file_bytes, turn)
         });
-        let set = |value: &[u8]| match fsetxattr(opened, LOV, value, XattrFlags::empty()) {
-            Err(Errno::EXIST) if file.is_shared => Ok(()),
-            answer => answer,
-        };
         let value = osts.as_deref().and_then(requested_striping::encode_osts);
         // An OST may be gone by now; then Lustre chooses.
-        if value.is_some_and(|value| set(&value).is_ok()) {
+        if value.is_some_and(|value| set_value(opened, &value, file.is_shared).is_ok()) {
             return Ok(StripeOutcome::Set);
         }
-        self.set(request, set)
+        self.set(request, |value| set_value(opened, value, file.is_shared))
     }
 
     /// Creates the provider of the file system `name`. Without a name, its pools and servers are unknown.

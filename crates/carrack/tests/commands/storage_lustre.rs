@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -326,42 +326,44 @@ fn a_sources_striping_is_preserved() {
 
 const MIB: u64 = 1 << 20;
 
+/// Creates a file, or opens the one that another thread creates.
+fn open_together(
+    found: &MountedFileSystem,
+    directory: BorrowedFd<'_>,
+    name: &str,
+    request: &RequestedLayout,
+) -> File {
+    let (name, flags) = (name.as_bytes(), OFlags::RDWR | OFlags::CLOEXEC);
+    match found.create_shared(directory, name, flags, Mode::RUSR | Mode::WUSR, request) {
+        Ok((file, outcome)) => {
+            assert_eq!(outcome, StripeOutcome::Set);
+            file.into()
+        }
+        Err(Errno::EXIST) => found.open_shared(directory, name, flags, request).unwrap().into(),
+        Err(errno) => panic!("{errno}"),
+    }
+}
+
 /// Sessions that create one file together all write to it with the requested striping: neither the default
 /// nor a second file comes between its creation and its striping.
 #[test]
 fn sessions_that_create_a_file_together_stripe_it_as_requested() {
     const FILES: usize = 60;
-    const FLAGS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
     let request = RequestedLayout::Fixed { count: 3, stripe_bytes: Some(131_072), pool: None };
     for options in [&["--refuse-late-layouts"][..], &[]] {
         let Some(lustre) = lustre(options) else { return };
         let directory = File::open(lustre.path("")).unwrap();
         let found = FileSystems::new(&[]).unwrap().file_system_of(directory.as_fd()).unwrap();
-        let write_a_byte = |name: &str, session: u64| {
-            let created = found.create_shared(
-                directory.as_fd(),
-                name.as_bytes(),
-                FLAGS,
-                Mode::from_raw_mode(0o600),
-                &request,
-            );
-            let file = match created {
-                Ok((file, outcome)) => {
-                    assert_eq!(outcome, StripeOutcome::Set, "{name}");
-                    file
-                }
-                Err(Errno::EXIST) => {
-                    found.open_shared(directory.as_fd(), name.as_bytes(), FLAGS, &request).unwrap()
-                }
-                Err(errno) => panic!("{name}: {errno}"),
-            };
-            File::from(file).write_all_at(b"x", session).unwrap();
-        };
         for number in 0..FILES {
             let name = &format!("f{number}");
-            let write_a_byte = &write_a_byte;
+            let (found, directory, request) = (&*found, directory.as_fd(), &request);
             thread::scope(|scope| {
-                (0..3).for_each(|session| drop(scope.spawn(move || write_a_byte(name, session))));
+                for session in 0..3 {
+                    scope.spawn(move || {
+                        let file = open_together(found, directory, name, request);
+                        file.write_all_at(b"x", session).unwrap();
+                    });
+                }
             });
             let layout = layout(&lustre.path(name));
             assert_eq!((layout.stripe_bytes, layout.stripe_count), (Some(131_072), Some(3)), "{name}");
