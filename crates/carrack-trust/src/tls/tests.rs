@@ -451,6 +451,21 @@ fn secrets_are_not_shown() {
     );
 }
 
+/// The symbol's two parts, as this program has its text too.
+fn holds(program: &[u8], symbol: [&str; 2]) -> bool {
+    let symbol = symbol.concat();
+    program.windows(symbol.len()).any(|bytes| bytes == symbol.as_bytes())
+}
+
+/// Its start takes 25 ms of the processor in each process, and a daemon starts one for each connection.
+#[test]
+fn the_processors_jitter_is_no_source_of_random_numbers() {
+    let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+    // The symbols are there to look for.
+    assert!(holds(&program, ["CTR_DRBG", "_generate"]));
+    assert!(!holds(&program, ["jent_read", "_entropy"]), "see .cargo/config.toml");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
