@@ -12,7 +12,7 @@ use carrack_engine::SessionRole;
 use carrack_fuzz::far_end::Ground;
 use carrack_fuzz::layouts::{LovWriter, gpfs_answer};
 use carrack_fuzz::site::Site;
-use carrack_journal::{FileDigestBuilder, subtrees};
+use carrack_journal::{FileDigestBuilder, hash_subtrees};
 use carrack_layout::formats::{GpfsBlocks, LovComponent, LovFile, LovStripes};
 use carrack_model::{ObjectChecksumAlgorithm, FileId, Metadata, ObjectId, RelPath, Timestamp, AgreedTransferSpec};
 use carrack_trust::{ClientCredential, ClientTrust, IssuedTokenContent, TokenScope, TokenSigner, client_config};
@@ -281,9 +281,9 @@ fn path(path: &[u8]) -> RelPath {
 fn table(directory: &[u8], size: u64) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = EntryTableEncoder::new(&mut table);
-    writer.section(&path(directory), Some(&metadata(0o755)));
-    writer.regular(b"f", size, &metadata(0o644), 7, None);
-    writer.symlink(b"l", b"../f", &metadata(0o777), 8);
+    writer.begin_section(&path(directory), Some(&metadata(0o755)));
+    writer.add_regular(b"f", size, &metadata(0o644), 7, None);
+    writer.add_symlink(b"l", b"../f", &metadata(0o777), 8);
     table
 }
 
@@ -292,9 +292,9 @@ fn digest_table(content: &[u8]) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = EntryTableEncoder::new(&mut table);
     for (directory, content) in [(&b"a"[..], content), (b"b", b"")] {
-        writer.section(&path(directory), None);
+        writer.begin_section(&path(directory), None);
         let digest = blake3::hash(content);
-        writer.regular(b"f", content.len() as u64, &metadata(0o600), 9, Some(digest.as_bytes()));
+        writer.add_regular(b"f", content.len() as u64, &metadata(0o600), 9, Some(digest.as_bytes()));
     }
     table
 }
@@ -302,8 +302,8 @@ fn digest_table(content: &[u8]) -> Vec<u8> {
 fn open_table(name: &[u8], size: u64) -> Vec<u8> {
     let mut table = Vec::new();
     let mut writer = EntryTableEncoder::new(&mut table);
-    writer.section(&path(b"d"), None);
-    writer.regular(name, size, &metadata(0o640), 0, None);
+    writer.begin_section(&path(b"d"), None);
+    writer.add_regular(name, size, &metadata(0o640), 0, None);
     table
 }
 
@@ -391,6 +391,9 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
         by_itself: false,
     };
     let hello = HelloMessage {
+        object_bytes: 1 << 20,
+        has_chosen_object_size: true,
+        slot_bytes_max: 4 << 20,
         fabric: Some(InitiatorFabricList {
             networks: vec![FabricNetwork { provider: "shm".into(), network: String::new() }],
             is_forced: true,
@@ -719,7 +722,7 @@ fn sessions() {
         ],
     );
 
-    let whole = subtrees(0, &body, body.len() as u64).expect("a whole file").next().expect("its root");
+    let whole = hash_subtrees(0, &body, body.len() as u64).expect("a whole file").next().expect("its root");
     let mut digest = FileDigestBuilder::new(body.len() as u64);
     digest.add(whole).expect("the whole file");
     let check = digest.finish().expect("the whole file");
