@@ -348,6 +348,7 @@ fn lustre_provider(mount: Option<&MountRecord>) -> Box<LustreProvider> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LayoutFileToCreate;
     use crate::mount_table::parse_table;
     use crate::{RequestedLayout, StripeOutcome};
     use rustix::io::Errno;
@@ -492,7 +493,9 @@ mod tests {
         let outcomes = [(b"a", &RequestedLayout::Default), (b"b", &auto), (b"c", &fixed), (b"a", &auto)].map(
             |(name, stripe)| {
                 let (flags, mode) = (OFlags::WRONLY | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
-                found.create(handle.as_fd(), name, flags, mode, stripe).map(|(_, outcome)| outcome)
+                let file =
+                    LayoutFileToCreate { directory: handle.as_fd(), name, flags, mode, is_shared: false };
+                found.create(&file, stripe).map(|(_, outcome)| outcome)
             },
         );
         let [a, b, c, again] = outcomes;

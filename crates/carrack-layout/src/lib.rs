@@ -27,6 +27,7 @@ pub use layout_shape::{
 };
 pub use mount_table::{fstab_points, mount_points};
 pub use mounted_file_system::{FileLayout, FileSystemKind, MountedFileSystem};
+pub use provider::LayoutFileToCreate;
 pub use target::{LUSTRE_MAGIC, StorageServer, StorageTarget, TargetAttachmentKind, UNKNOWN_MAGIC, magic_of};
 
 /// Parsers of the replies of file systems: bytes in, values out, with no trust in the contents.

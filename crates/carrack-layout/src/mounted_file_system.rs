@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use carrack_plan::{Layout, SingleTarget};
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, OFlags};
 use rustix::io::Errno;
 
 use super::file_ref::LayoutQueryFile;
@@ -204,61 +204,13 @@ impl MountedFileSystem {
         }
     }
 
-    /// Creates the file `name` in `directory` for writing, with the requested striping set before the first
-    /// byte.
+    /// Creates a file for writing, with the requested striping set before the first byte.
     ///
-    /// `flags` are those of the open; the flags of an exclusive creation are added. If the striping is
-    /// refused, the file has its directory's default, and the outcome contains the reason.
+    /// If the striping is refused, the file has its directory's default, and the outcome contains the reason.
     ///
     /// # Errors
-    /// Those of `open`.
+    /// Those of `open`; `EEXIST` for a shared file if another session was faster.
     pub fn create(
-        &self,
-        directory: BorrowedFd<'_>,
-        name: &[u8],
-        flags: OFlags,
-        mode: Mode,
-        stripe: &RequestedLayout,
-    ) -> Result<(OwnedFd, StripeOutcome), Errno> {
-        self.create_file(&LayoutFileToCreate { directory, name, flags, mode, is_shared: false }, stripe)
-    }
-
-    /// Creates the file `name` as [`create`](Self::create) does, while other sessions call this and
-    /// [`open_shared`](Self::open_shared) for the same file.
-    ///
-    /// # Errors
-    /// Those of `open`; `EEXIST` if another session was faster.
-    pub fn create_shared(
-        &self,
-        directory: BorrowedFd<'_>,
-        name: &[u8],
-        flags: OFlags,
-        mode: Mode,
-        stripe: &RequestedLayout,
-    ) -> Result<(OwnedFd, StripeOutcome), Errno> {
-        self.create_file(&LayoutFileToCreate { directory, name, flags, mode, is_shared: true }, stripe)
-    }
-
-    /// Opens the file `name` that another session has created or is creating; it has the requested striping
-    /// before its first byte.
-    ///
-    /// # Errors
-    /// Those of `open`.
-    pub fn open_shared(
-        &self,
-        directory: BorrowedFd<'_>,
-        name: &[u8],
-        flags: OFlags,
-        stripe: &RequestedLayout,
-    ) -> Result<OwnedFd, Errno> {
-        let file = LayoutFileToCreate { directory, name, flags, mode: Mode::empty(), is_shared: true };
-        match (stripe.request(), &self.provider) {
-            (Some(request), Some(provider)) => provider.open_shared(&file, &request, &self.pieces),
-            _ => file.open(OFlags::empty()),
-        }
-    }
-
-    fn create_file(
         &self,
         file: &LayoutFileToCreate<'_>,
         stripe: &RequestedLayout,
@@ -280,6 +232,22 @@ impl MountedFileSystem {
                 Ok((file.create(OFlags::empty())?, StripeOutcome::Default))
             }
             (Some(_), None) => file.create_with_default(format!("{} has no stripes to set", self.kind)),
+        }
+    }
+
+    /// Opens a shared file that another session has created or is creating; it has the requested striping
+    /// before its first byte.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn open_shared(
+        &self,
+        file: &LayoutFileToCreate<'_>,
+        stripe: &RequestedLayout,
+    ) -> Result<OwnedFd, Errno> {
+        match (stripe.request(), &self.provider) {
+            (Some(request), Some(provider)) => provider.open_shared(file, &request, &self.pieces),
+            _ => file.open(OFlags::empty()),
         }
     }
 }

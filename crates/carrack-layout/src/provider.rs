@@ -89,13 +89,17 @@ impl FoundLayout {
 
 /// A file before its creation.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LayoutFileToCreate<'a> {
-    pub(super) directory: BorrowedFd<'a>,
-    pub(super) name: &'a [u8],
-    pub(super) flags: OFlags,
-    pub(super) mode: Mode,
-    /// True if other sessions open the file as soon as it exists.
-    pub(super) is_shared: bool,
+pub struct LayoutFileToCreate<'a> {
+    /// Its directory.
+    pub directory: BorrowedFd<'a>,
+    /// Its name.
+    pub name: &'a [u8],
+    /// The flags of the open; those of an exclusive creation are added, or taken away where it exists.
+    pub flags: OFlags,
+    /// The mode of a new file.
+    pub mode: Mode,
+    /// True if other sessions create the same file, or open it as soon as it exists.
+    pub is_shared: bool,
 }
 
 impl LayoutFileToCreate<'_> {
@@ -161,10 +165,8 @@ mod tests {
     use std::fs::File;
     use std::os::unix::fs::FileExt;
 
-    const FLAGS: OFlags = OFlags::RDWR;
-
     fn shared(directory: BorrowedFd<'_>) -> LayoutFileToCreate<'_> {
-        LayoutFileToCreate { directory, name: b"f", flags: FLAGS, mode: Mode::RWXU, is_shared: true }
+        LayoutFileToCreate { directory, name: b"f", flags: OFlags::RDWR, mode: Mode::RWXU, is_shared: true }
     }
 
     fn refuse(_: BorrowedFd<'_>) -> Result<StripeOutcome, String> {

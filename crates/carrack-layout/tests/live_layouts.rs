@@ -14,8 +14,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use carrack_layout::{
-    ComponentGeometry, FileLayout, FileSystemKind, FileSystems, MountedFileSystem, RequestedLayout,
-    STRIPE_COUNT_ALL, StripeGeometry, StripeOutcome, StripePattern,
+    ComponentGeometry, FileLayout, FileSystemKind, FileSystems, LayoutFileToCreate, MountedFileSystem,
+    RequestedLayout, STRIPE_COUNT_ALL, StripeGeometry, StripeOutcome, StripePattern,
 };
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
@@ -46,10 +46,14 @@ impl Site {
     }
 
     fn create(&self, name: &str, stripe: &RequestedLayout) -> (File, StripeOutcome) {
-        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let (file, outcome) =
-            self.system.create(self.handle.as_fd(), name.as_bytes(), flags, mode, stripe).unwrap();
+        let file = LayoutFileToCreate {
+            directory: self.handle.as_fd(),
+            name: name.as_bytes(),
+            flags: OFlags::WRONLY | OFlags::CLOEXEC,
+            mode: Mode::RUSR | Mode::WUSR,
+            is_shared: false,
+        };
+        let (file, outcome) = self.system.create(&file, stripe).unwrap();
         (file.into(), outcome)
     }
 

@@ -7,7 +7,7 @@ use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
-use carrack_layout::{MountedFileSystem, RequestedLayout, StripeOutcome};
+use carrack_layout::{LayoutFileToCreate, MountedFileSystem, RequestedLayout, StripeOutcome};
 use carrack_model::{ByteRange, Metadata, Timestamp};
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, ftruncate, futimens, openat, renameat, statat,
@@ -128,7 +128,14 @@ impl UncommittedFile {
     ) -> Result<(UncommittedFile, StripeOutcome), SinkError> {
         let ((file, outcome), temporary) = scratch
             .create(name, |free| {
-                spec.file_system.create(directory.as_fd(), free, create_flags(), WORKING_MODE, spec.stripe)
+                let file = LayoutFileToCreate {
+                    directory: directory.as_fd(),
+                    name: free,
+                    flags: create_flags(),
+                    mode: WORKING_MODE,
+                    is_shared: false,
+                };
+                spec.file_system.create(&file, spec.stripe)
             })
             .map_err(|errno| SinkError::of_name_call("creating", errno))?;
         let growing = UncommittedFile::new(directory, name, file, temporary, spec);
@@ -187,15 +194,21 @@ impl UncommittedFile {
         spec: NewLargeFileSpec<'_>,
     ) -> Result<(UncommittedFile, StripeOutcome), SinkError> {
         let NewLargeFileSpec { file_system, stripe, .. } = spec;
-        let held = directory.as_fd();
-        let created = file_system.create_shared(held, temporary, create_flags(), WORKING_MODE, stripe);
-        let (growing, outcome) = match created {
+        let shared = LayoutFileToCreate {
+            directory: directory.as_fd(),
+            name: temporary,
+            flags: create_flags(),
+            mode: WORKING_MODE,
+            is_shared: true,
+        };
+        let (growing, outcome) = match file_system.create(&shared, stripe) {
             Ok((file, outcome)) => (
                 UncommittedFile::new(directory, name, file, ScratchName::from_existing(temporary), spec),
                 outcome,
             ),
             Err(Errno::EXIST) => {
-                let opened = file_system.open_shared(held, temporary, REOPEN_FLAGS, stripe);
+                let shared = LayoutFileToCreate { flags: REOPEN_FLAGS, ..shared };
+                let opened = file_system.open_shared(&shared, stripe);
                 let found = UncommittedFile::resume_opened(directory, name, temporary, 0, opened, spec)?;
                 (found.ok_or(SinkError::Vanished)?, StripeOutcome::Default)
             }

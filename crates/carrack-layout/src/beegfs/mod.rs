@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use carrack_model::TargetId;
 use carrack_plan::StripedLayout;
-use rustix::fs::{OFlags, openat};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::ioctl::Opcode;
 
@@ -76,14 +76,13 @@ impl LayoutProvider for BeeGfsProvider {
     ) -> Result<(OwnedFd, StripeOutcome), Errno> {
         match make_file(file, request) {
             Ok(()) => {
-                let flags = file.flags.difference(OFlags::CREATE | OFlags::EXCL) | OFlags::NOFOLLOW;
                 let outcome = match request.pool {
                     None => StripeOutcome::Set,
                     Some(_) => StripeOutcome::Refused(
                         "striped, but in no pool: BeeGFS can't be asked for one".into(),
                     ),
                 };
-                Ok((openat(file.directory, file.name, flags, file.mode)?, outcome))
+                Ok((file.open(OFlags::NOFOLLOW)?, outcome))
             }
             Err(Errno::EXIST) => Err(Errno::EXIST),
             Err(errno) => file.create_with_default(format!("asking BeeGFS for stripes: {errno}")),

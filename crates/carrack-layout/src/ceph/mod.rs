@@ -170,10 +170,6 @@ impl LayoutProvider for CephFsProvider {
         request: &StripeRequest<'_>,
         _pieces: &FileSystemTargets,
     ) -> Result<(OwnedFd, StripeOutcome), Errno> {
-        if request.auto.is_some() {
-            // Every file is distributed over as many OSDs as it has objects.
-            return Ok((file.create(OFlags::empty())?, StripeOutcome::Default));
-        }
         file.create_and_set(OFlags::empty(), |created| set_striping(created, request))
     }
 
@@ -183,9 +179,6 @@ impl LayoutProvider for CephFsProvider {
         request: &StripeRequest<'_>,
         _pieces: &FileSystemTargets,
     ) -> Result<OwnedFd, Errno> {
-        if request.auto.is_some() {
-            return file.open(OFlags::empty());
-        }
         file.open_and_set(OFlags::empty(), |opened| set_striping(opened, request))
     }
 }
@@ -298,6 +291,10 @@ fn targets_by_object(
 
 /// Sets the layout of an empty file, from its default and the request.
 fn set_striping(file: BorrowedFd<'_>, request: &StripeRequest<'_>) -> Result<StripeOutcome, String> {
+    if request.auto.is_some() {
+        // Every file is distributed over as many OSDs as it has objects.
+        return Ok(StripeOutcome::Default);
+    }
     let value = LayoutQueryFile::Open(file)
         .read_attribute(LAYOUT)
         .map_err(|errno| format!("reading {LAYOUT}: {errno}"))?;

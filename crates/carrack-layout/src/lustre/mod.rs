@@ -95,38 +95,7 @@ impl LustreFileTargets<'_> {
     }
 }
 
-/// Sets the layout of a file. A shared file that has one got it from another session.
-fn set_value(file: BorrowedFd<'_>, value: &[u8], is_shared: bool) -> Result<(), Errno> {
-    match fsetxattr(file, LOV, value, XattrFlags::empty()) {
-        Err(Errno::EXIST) if is_shared => Ok(()),
-        answer => answer,
-    }
-}
-
 impl LustreProvider {
-    /// Sets the striping of a file that was opened with `O_LOV_DELAY_CREATE`. A shared file may have been
-    /// given it by another session.
-    fn set_striping(
-        &self,
-        file: &LayoutFileToCreate<'_>,
-        opened: BorrowedFd<'_>,
-        request: &StripeRequest<'_>,
-        pieces: &FileSystemTargets,
-    ) -> Result<StripeOutcome, String> {
-        let osts = request.auto.and_then(|auto| {
-            let known = self.known_osts(auto.avoided, pieces, file.directory)?;
-            let count = request.count.unwrap_or(1);
-            let turn = self.turn.fetch_add(count as usize, Relaxed);
-            ost_choice::choose_osts(&known, count, auto.file_bytes, turn)
-        });
-        let value = osts.as_deref().and_then(requested_striping::encode_osts);
-        // An OST may be gone by now; then Lustre chooses.
-        if value.is_some_and(|value| set_value(opened, &value, file.is_shared).is_ok()) {
-            return Ok(StripeOutcome::Set);
-        }
-        self.set(request, |value| set_value(opened, value, file.is_shared))
-    }
-
     /// Creates the provider of the file system `name`. Without a name, its pools and servers are unknown.
     pub(super) fn new(name: Option<&str>) -> LustreProvider {
         LustreProvider {
@@ -191,7 +160,38 @@ impl LayoutProvider for LustreProvider {
     }
 }
 
+/// Sets the layout of a file. A shared file that has one got it from another session.
+fn set_value(file: BorrowedFd<'_>, value: &[u8], is_shared: bool) -> Result<(), Errno> {
+    match fsetxattr(file, LOV, value, XattrFlags::empty()) {
+        Err(Errno::EXIST) if is_shared => Ok(()),
+        answer => answer,
+    }
+}
+
 impl LustreProvider {
+    /// Sets the striping of a file that was opened with `O_LOV_DELAY_CREATE`. A shared file may have been
+    /// given it by another session.
+    fn set_striping(
+        &self,
+        file: &LayoutFileToCreate<'_>,
+        opened: BorrowedFd<'_>,
+        request: &StripeRequest<'_>,
+        pieces: &FileSystemTargets,
+    ) -> Result<StripeOutcome, String> {
+        let osts = request.auto.and_then(|auto| {
+            let known = self.known_osts(auto.avoided, pieces, file.directory)?;
+            let count = request.count.unwrap_or(1);
+            let turn = self.turn.fetch_add(count as usize, Relaxed);
+            ost_choice::choose_osts(&known, count, auto.file_bytes, turn)
+        });
+        let value = osts.as_deref().and_then(requested_striping::encode_osts);
+        // An OST may be gone by now; then Lustre chooses.
+        if value.is_some_and(|value| set_value(opened, &value, file.is_shared).is_ok()) {
+            return Ok(StripeOutcome::Set);
+        }
+        self.set(request, |value| set_value(opened, value, file.is_shared))
+    }
+
     /// Sets as much of the request as the file system accepts; reports its first refusal. Lustre would take a
     /// pool that it does not have.
     fn set(

@@ -451,7 +451,7 @@ fn secrets_are_not_shown() {
     );
 }
 
-/// The symbol's two parts, as this program has its text too.
+/// Returns true if a program has a symbol. It is given in two parts, as the tests' own text is in it, too.
 fn holds(program: &[u8], symbol: [&str; 2]) -> bool {
     let symbol = symbol.concat();
     program.windows(symbol.len()).any(|bytes| bytes == symbol.as_bytes())

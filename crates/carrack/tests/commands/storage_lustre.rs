@@ -13,8 +13,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use carrack_layout::{
-    ComponentGeometry, FileSystems, MountedFileSystem, RequestedLayout, StripeGeometry, StripeOutcome,
-    StripePattern,
+    ComponentGeometry, FileSystems, LayoutFileToCreate, MountedFileSystem, RequestedLayout, StripeGeometry,
+    StripeOutcome, StripePattern,
 };
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -326,6 +326,16 @@ fn a_sources_striping_is_preserved() {
 
 const MIB: u64 = 1 << 20;
 
+fn file_to_create<'a>(directory: BorrowedFd<'a>, name: &'a str) -> LayoutFileToCreate<'a> {
+    LayoutFileToCreate {
+        directory,
+        name: name.as_bytes(),
+        flags: OFlags::RDWR | OFlags::CLOEXEC,
+        mode: Mode::RUSR | Mode::WUSR,
+        is_shared: false,
+    }
+}
+
 /// Creates a file, or opens the one that another thread creates.
 fn open_together(
     found: &MountedFileSystem,
@@ -333,13 +343,13 @@ fn open_together(
     name: &str,
     request: &RequestedLayout,
 ) -> File {
-    let (name, flags) = (name.as_bytes(), OFlags::RDWR | OFlags::CLOEXEC);
-    match found.create_shared(directory, name, flags, Mode::RUSR | Mode::WUSR, request) {
+    let shared = LayoutFileToCreate { is_shared: true, ..file_to_create(directory, name) };
+    match found.create(&shared, request) {
         Ok((file, outcome)) => {
             assert_eq!(outcome, StripeOutcome::Set);
             file.into()
         }
-        Err(Errno::EXIST) => found.open_shared(directory, name, flags, request).unwrap().into(),
+        Err(Errno::EXIST) => found.open_shared(&shared, request).unwrap().into(),
         Err(errno) => panic!("{errno}"),
     }
 }
@@ -416,9 +426,8 @@ fn plant_layouts(tree: &Path) {
     let held = File::open(tree).unwrap();
     let found: &MountedFileSystem = &systems.file_system_of(held.as_fd()).unwrap();
     for (name, geometry) in geometries() {
-        let (flags, mode) = (OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
         let like = RequestedLayout::Like(geometry.clone());
-        let (file, outcome) = found.create(held.as_fd(), name.as_bytes(), flags, mode, &like).unwrap();
+        let (file, outcome) = found.create(&file_to_create(held.as_fd(), name), &like).unwrap();
         assert_eq!(outcome, StripeOutcome::Set, "{name}");
         std::io::Write::write_all(&mut File::from(file), &noise(3_500_000)).unwrap();
         let inner = tree.join(format!("{name}.d"));
