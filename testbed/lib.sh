@@ -19,10 +19,11 @@ wait_for() { # COMMAND...
 # Whether something is mounted there, also if what served it is gone (which mountpoint does not see).
 is_mounted() { findmnt -n -M "$1" >/dev/null 2>&1; }
 
+# A mount stays busy for a moment where a process has just been forked that has a file there open until its exec.
 # Where its lifetime is over nobody is asked: who waits for its servers only ends with them.
 unmount() { # DIR
     [ -z "${CARRACK_TESTBED_OVER-}" ] || return 0
-    ! is_mounted "$1" || umount "$1" || die "$1 is busy"
+    ! is_mounted "$1" || wait_for umount "$1" || die "$1 is busy"
 }
 
 # After its server's end, whatever happened before: nobody can use the mount any more.

@@ -1,18 +1,42 @@
-//! The common part of the FUSE test doubles: replies from results, and conversions of kinds and times.
+//! The common part of the FUSE test doubles: replies from results, conversions of kinds and times, and the end.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::io;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fuser::{
     FileAttr, FileHandle, FileType, FopenFlags, Generation, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry,
     ReplyOpen, TimeOrNow,
 };
 use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
 
 /// Time for which the kernel may keep a reply: all changes go through the same kernel.
 pub const TTL: Duration = Duration::from_secs(1);
 
 /// The generation of all inodes: a number isn't used again while the kernel remembers the inode.
 pub const GENERATION: Generation = Generation(0);
+
+/// Longest time for which a mount may stay busy: a process that tests fork has their open files until its `exec`.
+const UNMOUNT_WITHIN: Duration = Duration::from_secs(30);
+
+/// Pause between two attempts to unmount.
+const UNMOUNT_PAUSE: Duration = Duration::from_millis(5);
+
+/// Unmounts what is mounted at `mount_point`, as soon as it is not busy; no error if nothing is mounted. fuser's
+/// own way attempts it once only.
+pub fn unmount(mount_point: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + UNMOUNT_WITHIN;
+    loop {
+        match rustix::mount::unmount(mount_point, UnmountFlags::empty()) {
+            // It is not mounted: another process has unmounted it.
+            Ok(()) | Err(Errno::INVAL) => return Ok(()),
+            Err(Errno::BUSY) if Instant::now() < deadline => thread::sleep(UNMOUNT_PAUSE),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
 
 /// Returns an error number for FUSE.
 pub fn fuse_errno(errno: Errno) -> fuser::Errno {

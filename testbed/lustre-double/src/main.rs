@@ -109,13 +109,12 @@ fn serve(arguments: Arguments) -> io::Result<()> {
     rustix::process::umask(Mode::empty());
     let namespace = Namespace::new(targets.clone(), &root)?;
     let double = LustreDouble::new(namespace, targets, arguments.refuse_late_layouts);
-    let mut session = Session::new(double, &arguments.mount_point, &config(arguments.threads))?;
+    let session = Session::new(double, &arguments.mount_point, &config(arguments.threads))?;
 
-    let mut unmounter = session.unmount_callable();
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     thread::spawn(move || {
         for _ in signals.forever() {
-            if let Err(error) = unmounter.unmount() {
+            if let Err(error) = carrack_testbed_fuse::unmount(&arguments.mount_point) {
                 eprintln!("carrack-testbed-lustre: error: unmounting: {error}");
             }
         }

@@ -388,3 +388,18 @@ fn a_slow_target_does_not_hold_up_the_others() {
         assert!(slow.iter().any(|thread| !thread.is_finished()), "the fast one was not first");
     });
 }
+
+#[test]
+fn it_ends_as_soon_as_the_last_file_is_closed() {
+    let Some(mut lustre) = Mounted::start(&[]) else { return };
+    let open = File::create(lustre.path("open")).unwrap();
+    kill_process(Pid::from_child(&lustre.process), Signal::TERM).unwrap();
+    thread::sleep(Duration::from_millis(100));
+    assert!(lustre.process.try_wait().unwrap().is_none());
+    drop(open);
+    let deadline = Instant::now() + PATIENCE;
+    while lustre.process.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < deadline, "it doesn't end");
+        thread::sleep(Duration::from_millis(5));
+    }
+}

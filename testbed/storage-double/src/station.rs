@@ -4,19 +4,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, Session, SessionACL};
-use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
 
 use crate::double::Double;
 use crate::mount::Mount;
-
-/// The longest wait for files that are still open there.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The pause between two tries.
-const PAUSE: Duration = Duration::from_millis(5);
 
 /// A double and its mount point.
 pub struct Station {
@@ -51,23 +43,11 @@ impl Station {
         let mut running = self.session();
         let Some(session) = running.take() else { return Ok(()) };
         self.double.faults.release();
-        if let Err(error) = self.unmount_patiently() {
+        if let Err(error) = carrack_testbed_fuse::unmount(&self.mount_point) {
             *running = Some(session);
             return Err(error);
         }
         session.join().map_err(|_| io::Error::other("the session panicked"))?
-    }
-
-    fn unmount_patiently(&self) -> io::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match rustix::mount::unmount(&self.mount_point, UnmountFlags::empty()) {
-                // It is not mounted: another process has unmounted it.
-                Ok(()) | Err(Errno::INVAL) => return Ok(()),
-                Err(Errno::BUSY) if Instant::now() < deadline => thread::sleep(PAUSE),
-                Err(errno) => return Err(errno.into()),
-            }
-        }
     }
 
     fn session(&self) -> MutexGuard<'_, Option<JoinHandle<io::Result<()>>>> {
