@@ -55,25 +55,34 @@ impl SourceLane<'_> {
 
     /// Lets the sink commit a file that has arrived completely, unless it has changed since it was opened.
     fn commit(&self, file: &Arc<OpenSourceLargeFile>) {
-        match self.request(file.target, |_| file.source.is_unchanged(), may_pass) {
-            Ok(true) => {
-                file.mark_committed();
-                let file_ref = FileReference { id: file.id.0 };
-                self.send_message(match file.found.part {
-                    Some(FilePart::Range(_)) => ControlMessage::ShelveFile(file_ref),
-                    Some(FilePart::Finish | FilePart::Discard) | None => ControlMessage::CommitFile(file_ref),
-                });
-            }
-            Ok(false) => {
-                let step = file.abort(FileAbortReason::Changed);
-                self.take_next_step(file, step);
-            }
-            Err(error) => {
-                let error = SourceError::ReadError(error);
-                let step = file.abort(FileAbortReason::Reported);
-                self.fail_object(file, true, error.kind(), error, step);
-            }
+        if !self.files.begin_check(file) {
+            return;
         }
+        let mut parts = vec![Arc::clone(file)];
+        while !parts.is_empty() {
+            let checked = self.request(file.target, |_| file.source.is_unchanged(), may_pass);
+            let checked = checked.map_err(SourceError::ReadError);
+            for part in &parts {
+                match &checked {
+                    Ok(true) => self.commit_unchanged(part),
+                    Ok(false) => self.take_next_step(part, part.abort(FileAbortReason::Changed)),
+                    Err(error) => {
+                        let step = part.abort(FileAbortReason::Reported);
+                        self.fail_object(part, true, error.kind(), error, step);
+                    }
+                }
+            }
+            parts = self.files.next_to_check(file);
+        }
+    }
+
+    fn commit_unchanged(&self, file: &OpenSourceLargeFile) {
+        file.mark_committed();
+        let file_ref = FileReference { id: file.id.0 };
+        self.send_message(match file.found.part {
+            Some(FilePart::Range(_)) => ControlMessage::ShelveFile(file_ref),
+            Some(FilePart::Finish | FilePart::Discard) | None => ControlMessage::CommitFile(file_ref),
+        });
     }
 
     /// Aborts a file at the sink. A file that changed is tried again.

@@ -9,6 +9,7 @@ use carrack_plan::Layout;
 use super::absence_proof::DeletionProof;
 use super::chunks::SessionChunks;
 use super::offers::SourceOfferTable;
+use super::part_files::OpenPartFiles;
 use super::shared_counts::SharedCounts;
 use super::sizing::SourceSizing;
 use super::source_roots::SourceTree;
@@ -30,6 +31,8 @@ pub(super) struct SourceContext<'a> {
     pub(super) deletion: DeletionProof,
     /// The chunks, if the work does not come from a scan.
     pub(super) chunks: Option<SessionChunks>,
+    /// The files that are open for parts of them.
+    pub(super) part_files: OpenPartFiles,
     pub(super) counts: SharedCounts,
     /// Metadata beyond mode and time that both ends can keep.
     pub(super) kept: KeptMetadata,

@@ -56,8 +56,7 @@ impl SourceLargeFileOpener<'_> {
             return None;
         }
         let opened = lane.counters.time(ThreadActivity::Storage, || {
-            let open = |_| self.open_source(&opening.directory, &opening.entry);
-            lane.request(self.target, open, source_error_may_pass)
+            lane.request(self.target, |_| self.open_or_share(&opening), source_error_may_pass)
         });
         match opened {
             // Other sessions have parts of the scanned version.
@@ -111,6 +110,23 @@ impl SourceLargeFileOpener<'_> {
         lane.end_large_file();
     }
 
+    /// Opens a file, unless another part of the scanned version is in work.
+    fn open_or_share(&self, opening: &UnopenedFile) -> Result<Arc<SourceFile>, SourceError> {
+        let UnopenedFile { directory, entry, part, .. } = opening;
+        let part_files = &self.lane.source.part_files;
+        let is_part = matches!(part, Some(FilePart::Range(_)));
+        let shared =
+            part_files.find(directory, entry).filter(|file| is_part && self.is_as_found(file, entry));
+        if let Some(shared) = shared {
+            return Ok(shared);
+        }
+        let file = Arc::new(self.open_source(directory, entry)?);
+        if is_part {
+            part_files.add(directory, entry, &file);
+        }
+        Ok(file)
+    }
+
     pub(super) fn open_source(
         &self,
         directory: &CopiedDirectoryPaths,
@@ -139,7 +155,7 @@ impl SourceLargeFileOpener<'_> {
     }
 
     /// Announces the file, or lets it announce itself.
-    fn begin(&self, file: SourceFile, opening: UnopenedFile) -> Option<InlineAnnouncedFile> {
+    fn begin(&self, file: Arc<SourceFile>, opening: UnopenedFile) -> Option<InlineAnnouncedFile> {
         let opened = self.collect_facts(file, opening);
         if self.can_be_announced_inline(&opened) {
             return Some(self.announce_inline(opened));
@@ -149,7 +165,7 @@ impl SourceLargeFileOpener<'_> {
     }
 
     /// Collects the facts for the sink about a file, which may have changed since its scan.
-    fn collect_facts(&self, file: SourceFile, mut opening: UnopenedFile) -> OpenedFile {
+    fn collect_facts(&self, file: Arc<SourceFile>, mut opening: UnopenedFile) -> OpenedFile {
         let source = self.lane.source;
         let size = source.end_in(file.stamp().size);
         let entry = &mut opening.entry;
@@ -294,7 +310,7 @@ impl SourceLargeFileOpener<'_> {
 
 /// An open large file with the facts for the sink.
 struct OpenedFile {
-    file: SourceFile,
+    file: Arc<SourceFile>,
     /// With the entry as the file was when it was opened.
     opening: UnopenedFile,
     size: u64,

@@ -18,6 +18,21 @@ pub(super) struct SourceFileTable {
     next_inline_id: AtomicU64,
     /// Complete files that took longest, the longest first.
     slowest: Mutex<Vec<LargeFileProgress>>,
+    /// Files that a thread checks for changes now.
+    checked: Mutex<Vec<ChangeCheck>>,
+}
+
+/// The check of a source file for changes.
+struct ChangeCheck {
+    file: Arc<OpenSourceLargeFile>,
+    /// Other parts of the same source file, which were read since it began: the next check is for them.
+    waiting: Vec<Arc<OpenSourceLargeFile>>,
+}
+
+impl ChangeCheck {
+    fn is_of(&self, file: &OpenSourceLargeFile) -> bool {
+        Arc::ptr_eq(&self.file.source, &file.source)
+    }
 }
 
 impl Default for SourceFileTable {
@@ -27,6 +42,7 @@ impl Default for SourceFileTable {
             next_id: Mutex::new(FileId(1)),
             next_inline_id: AtomicU64::new(FileId::FIRST_BY_ITSELF.0),
             slowest: Mutex::default(),
+            checked: Mutex::default(),
         }
     }
 }
@@ -54,6 +70,30 @@ impl SourceFileTable {
     pub(super) fn insert(&self, file: &Arc<OpenSourceLargeFile>) {
         let before = lock(&self.open).insert(file.id, Arc::clone(file));
         assert!(before.is_none(), "each file has an id of its own");
+    }
+
+    /// Begins the check of a file that was read. Returns false if a thread checks another part of the same
+    /// source file: that thread gets this one from [`SourceFileTable::next_to_check`]. So parts that end at
+    /// the same time share a check, and one thread waits for the storage.
+    pub(super) fn begin_check(&self, file: &Arc<OpenSourceLargeFile>) -> bool {
+        let mut checked = lock(&self.checked);
+        if let Some(check) = checked.iter_mut().find(|check| check.is_of(file)) {
+            check.waiting.push(Arc::clone(file));
+            return false;
+        }
+        checked.push(ChangeCheck { file: Arc::clone(file), waiting: Vec::new() });
+        true
+    }
+
+    /// Returns the parts that were read during a check. If there are none, the check ends.
+    pub(super) fn next_to_check(&self, file: &OpenSourceLargeFile) -> Vec<Arc<OpenSourceLargeFile>> {
+        let mut checked = lock(&self.checked);
+        let index = checked.iter().position(|check| check.is_of(file)).expect("a check ends once");
+        let waiting = std::mem::take(&mut checked[index].waiting);
+        if waiting.is_empty() {
+            checked.swap_remove(index);
+        }
+        waiting
     }
 
     pub(super) fn get(&self, id: FileId) -> Option<Arc<OpenSourceLargeFile>> {
@@ -88,7 +128,61 @@ impl SourceFileTable {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
+    use carrack_model::{
+        ByteRange, CopiedDirectoryPaths, Entry, EntryKind, Metadata, RelPath, SourceReadMethod, TargetId,
+    };
+    use carrack_storage::SourceFile;
+
+    use super::super::chunks::FilePart;
+    use super::super::large_file::UnopenedFile;
     use super::*;
+
+    fn source_file() -> Arc<SourceFile> {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("f"), "content").unwrap();
+        let handle = std::fs::File::open(dir.path()).unwrap();
+        Arc::new(SourceFile::open(handle.as_fd(), b"f", false, SourceReadMethod::Buffered).unwrap())
+    }
+
+    fn part_of(source: &Arc<SourceFile>, id: u64) -> Arc<OpenSourceLargeFile> {
+        let entry = Entry {
+            name: (*b"f").into(),
+            source_name: None,
+            kind: EntryKind::Regular { size: 7 },
+            metadata: Metadata::default(),
+            identity: 0,
+            extras: None,
+        };
+        let (path, range) = (RelPath::root(), ByteRange::new(id, 1));
+        let found = UnopenedFile {
+            directory: Arc::new(CopiedDirectoryPaths { root_index: 0, source: path.clone(), sink: path }),
+            entry,
+            attempts: 0,
+            held: None,
+            part: Some(FilePart::Range(range)),
+            chunk: None,
+        };
+        Arc::new(OpenSourceLargeFile::new(FileId(id), Arc::clone(source), TargetId(0), found, range.len))
+    }
+
+    #[test]
+    fn parts_that_are_read_during_a_check_get_the_next_one() {
+        let table = SourceFileTable::default();
+        let (source, other) = (source_file(), source_file());
+        let parts: Vec<_> = (1..=4).map(|id| part_of(&source, id)).collect();
+        assert!(table.begin_check(&parts[0]));
+        assert!(!table.begin_check(&parts[1]) && !table.begin_check(&parts[2]));
+        let another = part_of(&other, 9);
+        assert!(table.begin_check(&another), "a file does not wait for others");
+        let next: Vec<_> = table.next_to_check(&parts[0]).iter().map(|part| part.id.0).collect();
+        assert_eq!(next, [2, 3]);
+        assert!(!table.begin_check(&parts[3]), "the next check began before it was read");
+        assert_eq!(table.next_to_check(&parts[0]).len(), 1);
+        assert!(table.next_to_check(&parts[0]).is_empty() && table.next_to_check(&another).is_empty());
+        assert!(table.begin_check(&parts[0]));
+    }
 
     #[test]
     fn ids_rise_in_the_order_in_which_they_are_said() {

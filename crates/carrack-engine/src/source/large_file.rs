@@ -65,7 +65,7 @@ pub(super) struct OpenSourceLargeFile {
     pub(super) id: FileId,
     /// The scan's find, with the entry as of the opening.
     pub(super) found: UnopenedFile,
-    pub(super) source: SourceFile,
+    pub(super) source: Arc<SourceFile>,
     /// The target where it was queued to be opened.
     pub(super) target: TargetId,
     /// The bytes for this session to send.
@@ -105,7 +105,7 @@ struct FileProgress {
 impl OpenSourceLargeFile {
     pub(super) fn new(
         id: FileId,
-        source: SourceFile,
+        source: Arc<SourceFile>,
         target: TargetId,
         found: UnopenedFile,
         wanted_bytes: u64,

@@ -5,6 +5,7 @@
 //! | module | contents | threads |
 //! | --- | --- | --- |
 //! | [`chunks`] | chunks in place of a scan, and the end of each (Y3) | `carrack-feed`, I/O, comm |
+//! | [`part_files`] | files that are open for parts of them | I/O |
 //! | [`large_file`] | a file that travels as separate objects, from its opening to its end | I/O, comm |
 //! | [`work`] | work items of I/O threads, and sent objects by their origin | – |
 //! | [`source_roots`] | roots and file systems, and the opening of entries | scan, I/O |
@@ -47,6 +48,7 @@ mod lane;
 mod large_file;
 mod merged_sources;
 mod offers;
+mod part_files;
 mod pre_deletion;
 mod read_queue;
 mod reader;
@@ -90,6 +92,7 @@ use comm::SourceComm;
 use context::SourceContext;
 use lane::SourceLane;
 use offers::SourceOfferTable;
+use part_files::OpenPartFiles;
 use shared_counts::SharedCounts;
 pub(crate) use sizing::SinkObjectCapacity;
 use sizing::SourceSizing;
@@ -148,6 +151,7 @@ pub(crate) fn run(
         sizing: SourceSizing::new(&spec, settings, &setup.storage, &setup.sink, starts.len()),
         offers: asks_sink.then(|| SourceOfferTable::new(is_sync)),
         chunks: setup.feed.map(SessionChunks::new),
+        part_files: OpenPartFiles::default(),
         counts: SharedCounts::default(),
         kept: setup.kept,
         spec,

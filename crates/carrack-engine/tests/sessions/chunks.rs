@@ -597,6 +597,31 @@ fn a_file_that_changed_is_not_put_together_of_two_versions() {
     assert!(!place.sink().join("large/4").exists());
 }
 
+/// Many parts of one file are in work at the same time: they share the open file, and its checks for changes.
+#[test]
+fn a_file_of_many_parts_arrives_whole() {
+    let place = Place::new();
+    let path = place.source().join("large/4");
+    let size = fs::metadata(&path).unwrap().size();
+    let step = 64 << 10;
+    let offsets = (0..size).step_by(step as usize);
+    let parts = offsets.zip(0..).map(|(at, number)| place.part(number, "large/4", at, step.min(size - at)));
+    let feed = TestFeed::open(parts);
+    let number = size.div_ceil(step);
+    let (summary, observer) = thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_until("all parts", || feed.settled().len() as u64 == number);
+            let rest = ChunkOfEntries { work: ChunkWorkKind::Finish, ..place.files(number, &["large/4"]) };
+            feed.state.lock().unwrap().waiting.push_back(rest);
+            feed.end();
+        });
+        place.run(Way::Push, 1, &feed)
+    });
+    assert_eq!((summary.files_done, summary.entries_failed), (1, 0), "{:?}", observer.failures());
+    assert_eq!(feed.settled(), (0..=number).collect::<Vec<_>>());
+    assert_same(&path, &place.sink().join("large/4"));
+}
+
 /// File flags are set by the session that ends the transfer: only then is all other work on a file done.
 #[test]
 fn flags_are_set_by_the_session_that_is_told_so() {
