@@ -145,8 +145,8 @@ impl NatsSubjectNames {
         format!("{}*.{end}", self.work_prefix())
     }
 
-    /// Returns the subject of a transfer's work of one kind. A chunk's subject has a 0 behind it, a large
-    /// file's its attempt and number.
+    /// Returns the subject of a transfer's work of one kind. A chunk's subject has a 0 behind it, the end
+    /// of a large file a 1, and a large file's entry its attempt and number.
     pub fn work_kind_subject(&self, transfer: &str, kind: FleetWorkKind) -> String {
         format!("{}.work.{transfer}.{}", self.prefix, kind.as_str())
     }
@@ -154,6 +154,11 @@ impl NatsSubjectNames {
     /// Returns the subject of chunks. The 0 is there for the permissions and the queues of earlier versions.
     pub fn chunk_subject(&self, transfer: &str) -> String {
         format!("{}.0", self.work_kind_subject(transfer, FleetWorkKind::Chunk))
+    }
+
+    /// Returns the subject of the ends of large files, which do not wait behind the chunks.
+    pub fn file_end_subject(&self, transfer: &str) -> String {
+        format!("{}.1", self.work_kind_subject(transfer, FleetWorkKind::Chunk))
     }
 
     /// Returns the subject of one large file's entry.
@@ -207,6 +212,7 @@ mod tests {
         assert_eq!(names.bucket(NatsBucketName::Movers), "carrack_movers");
         assert_eq!(names.key_write_subject(NatsBucketName::Pairs, "m.t.0"), "$KV.carrack_pairs.m.t.0");
         assert_eq!(names.chunk_subject("t"), "carrack.work.t.chunk.0");
+        assert_eq!(names.file_end_subject("t"), "carrack.work.t.chunk.1");
         assert_eq!(names.large_file_subject("t", 1, 9), "carrack.work.t.large.1.9");
         assert_eq!(names.grant_subject("alcf"), "carrack.grants.alcf");
         assert_eq!(names.target_state_subject("alcf"), "carrack.targets.alcf");

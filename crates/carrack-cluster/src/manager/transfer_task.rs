@@ -68,6 +68,8 @@ pub(super) struct TransferManagementTask {
     /// The log of a transfer that no manager has begun before, from its beginning.
     new_log: Option<LogSubscription>,
     work: Option<FleetTransferStreams>,
+    /// The log names large files, whose ends have a queue of their own.
+    has_large_files: bool,
 }
 
 /// The queue and log of a running transfer, and the results from them.
@@ -99,6 +101,7 @@ pub(super) async fn run(
         is_first: false,
         new_log: None,
         work: None,
+        has_large_files: false,
     };
     match owning.run_steps(&mut lease, stop).await {
         ManagedTransferExitReason::Lost => {
@@ -257,6 +260,7 @@ impl TransferManagementTask {
             self.coordinator.observe(&event);
         }
         match &entry {
+            TransferLogEntry::LargeFiles { .. } => self.has_large_files = true,
             TransferLogEntry::ScanFailed { reason, .. } => {
                 self.coordinator.record_scan_failure(reason.clone())
             }
@@ -483,10 +487,12 @@ impl TransferManagementTask {
         Ok(CoordinatorStepResult::Done)
     }
 
-    /// Returns true if neither a chunk nor a scan is in flight.
+    /// Returns true if neither a chunk, the end of a file nor a scan is in flight.
     async fn is_idle(&mut self) -> Result<bool, BusError> {
+        let has_large_files = self.has_large_files;
         let queue = &self.work()?.queue;
         Ok(queue.pending_chunks().await?.unacknowledged() == 0
+            && (!has_large_files || queue.pending_file_ends().await?.unacknowledged() == 0)
             && queue.pending_scans().await?.unacknowledged() == 0)
     }
 
@@ -499,8 +505,13 @@ impl TransferManagementTask {
     }
 
     async fn trim(&mut self) -> Result<CoordinatorStepResult, BusError> {
+        let has_large_files = self.has_large_files;
+        let queue = &self.work()?.queue;
         // A later call will do.
-        let _ = self.work()?.queue.trim().await;
+        let _ = queue.trim().await;
+        if has_large_files {
+            let _ = queue.trim_file_ends().await;
+        }
         Ok(CoordinatorStepResult::Done)
     }
 

@@ -14,6 +14,9 @@ pub(super) struct MoverPairChunkFeed {
     given: Condvar,
     /// Signals a request for a chunk, or the end of requests.
     wanted: Notify,
+    /// Signals that there may be ends of large files, that the session has taken a chunk, or that it will
+    /// take none again.
+    taken: Notify,
     threshold_bytes: AtomicU64,
     settled: mpsc::UnboundedSender<u64>,
 }
@@ -22,6 +25,8 @@ pub(super) struct MoverPairChunkFeed {
 struct PairFeedState {
     /// The session waits for a chunk, and its idle readers could read these bytes at once.
     wanted_for: Option<u64>,
+    /// There may be ends of large files.
+    takes_file_ends: bool,
     /// Chunks that the session has not taken yet.
     stock: VecDeque<ChunkOfEntries>,
     /// No further chunks come; the session ends when it has done its chunks.
@@ -37,6 +42,7 @@ impl MoverPairChunkFeed {
             state: Mutex::default(),
             given: Condvar::new(),
             wanted: Notify::new(),
+            taken: Notify::new(),
             threshold_bytes: AtomicU64::new(threshold_bytes),
             settled,
         }
@@ -63,6 +69,29 @@ impl MoverPairChunkFeed {
         }
     }
 
+    /// Notes that there may be ends of large files.
+    pub fn take_file_ends(&self) {
+        self.state().takes_file_ends = true;
+        self.taken.notify_one();
+    }
+
+    /// Waits until there may be ends of large files, and the session has taken all chunks; returns false if
+    /// it will never take one again.
+    pub async fn wait_for_file_ends(&self) -> bool {
+        loop {
+            {
+                let state = self.state();
+                if state.is_closed || state.is_ended {
+                    return false;
+                }
+                if state.takes_file_ends && state.stock.is_empty() {
+                    return true;
+                }
+            }
+            self.taken.notified().await;
+        }
+    }
+
     /// Adds a chunk.
     pub fn add_chunk(&self, chunk: ChunkOfEntries) {
         self.state().stock.push_back(chunk);
@@ -74,6 +103,7 @@ impl MoverPairChunkFeed {
         self.state().is_ended = true;
         self.given.notify_all();
         self.wanted.notify_one();
+        self.taken.notify_one();
     }
 
     /// Returns true if no further chunks may be added.
@@ -98,7 +128,10 @@ impl SourceChunkFeed for MoverPairChunkFeed {
             .wait_while(state, |state| state.stock.is_empty() && !state.is_ended && !state.is_closed);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         state.wanted_for = None;
-        state.stock.pop_front()
+        let chunk = state.stock.pop_front();
+        drop(state);
+        self.taken.notify_one();
+        chunk
     }
 
     fn threshold_bytes(&self) -> u64 {
@@ -114,5 +147,6 @@ impl SourceChunkFeed for MoverPairChunkFeed {
         self.state().is_closed = true;
         self.given.notify_all();
         self.wanted.notify_one();
+        self.taken.notify_one();
     }
 }

@@ -1,7 +1,8 @@
 //! A transfer's work: scans, chunks, and messages for its end.
 //!
-//! All are in one stream. Movers pull scans and chunks, one at a time, and unacknowledged ones are
-//! redelivered; directories and the large files' entries are only read. Acknowledged messages are
+//! All are in one stream. Movers pull scans, chunks and the ends of large files, one at a time, and
+//! unacknowledged ones are redelivered; a file's end does not wait behind the chunks of other files.
+//! Directories and the large files' entries are only read. Acknowledged messages are
 //! [trimmed](TransferWorkStream::trim) periodically, so that the stream holds only the remaining work.
 
 mod delivery;
@@ -112,7 +113,7 @@ impl TransferWorkStream {
         &self.transfer
     }
 
-    /// Creates the consumers of scans and chunks. Further calls change nothing.
+    /// Creates the consumers of scans, chunks and the ends of large files. Further calls change nothing.
     ///
     /// # Errors
     /// If NATS refuses.
@@ -120,7 +121,12 @@ impl TransferWorkStream {
         let names = self.bus.names();
         let scans = names.work_kind_subject(&self.transfer, FleetWorkKind::Scan);
         let chunks = names.chunk_subject(&self.transfer);
-        let made = [(self.scan_consumer(), scans), (self.chunk_consumer(), chunks)];
+        let ends = names.file_end_subject(&self.transfer);
+        let made = [
+            (self.scan_consumer(), scans),
+            (self.chunk_consumer(), chunks),
+            (self.file_end_consumer(), ends),
+        ];
         let made = made.map(|(name, subject)| self.make_consumer(name, subject, ack_wait));
         try_join_all(made).await.map(|_| ())
     }
@@ -148,6 +154,11 @@ impl TransferWorkStream {
         QueuePuller::new(&self.bus, self.chunk_consumer())
     }
 
+    /// Returns the source of the ends of large files.
+    pub fn file_ends(&self) -> QueuePuller<WorkItemHeader> {
+        QueuePuller::new(&self.bus, self.file_end_consumer())
+    }
+
     /// Returns the counts of scans.
     ///
     /// # Errors
@@ -164,17 +175,37 @@ impl TransferWorkStream {
         self.pending_of(&self.chunk_consumer()).await
     }
 
+    /// Returns the counts of the ends of large files.
+    ///
+    /// # Errors
+    /// [`BusError::Missing`] if the queue was never prepared, or was removed.
+    pub async fn pending_file_ends(&self) -> Result<PendingItemCounts, BusError> {
+        self.pending_of(&self.file_end_consumer()).await
+    }
+
     /// Removes acknowledged chunks up to the first unacknowledged one; returns their number.
     ///
     /// # Errors
     /// If NATS refuses, or does not answer.
     pub async fn trim(&self) -> Result<u64, BusError> {
-        let floor = self.pending_chunks().await?.floor;
+        let chunks = self.bus.names().chunk_subject(&self.transfer);
+        self.trim_to(chunks, self.pending_chunks().await?.floor).await
+    }
+
+    /// Removes acknowledged ends of large files in the same way.
+    ///
+    /// # Errors
+    /// If NATS refuses, or does not answer.
+    pub async fn trim_file_ends(&self) -> Result<u64, BusError> {
+        let ends = self.bus.names().file_end_subject(&self.transfer);
+        self.trim_to(ends, self.pending_file_ends().await?.floor).await
+    }
+
+    async fn trim_to(&self, subject: String, floor: u64) -> Result<u64, BusError> {
         if floor == 0 {
             return Ok(0);
         }
-        let chunks = self.bus.names().chunk_subject(&self.transfer);
-        let purged = self.stream.purge().filter(chunks).sequence(floor + 1).await;
+        let purged = self.stream.purge().filter(subject).sequence(floor + 1).await;
         purged.map(|purged| purged.purged).map_err(|error| self.request_error(&error))
     }
 
@@ -286,7 +317,7 @@ impl TransferWorkStream {
     /// If NATS refuses, or does not answer; another call can remove the rest.
     pub async fn remove(&self) -> Result<(), BusError> {
         // Another manager may have been faster.
-        let consumers = [self.chunk_consumer(), self.scan_consumer()];
+        let consumers = [self.chunk_consumer(), self.file_end_consumer(), self.scan_consumer()];
         join_all(consumers.iter().map(|name| self.stream.delete_consumer(name))).await;
         let everything = self.bus.names().work_subjects(Some(&self.transfer));
         self.stream.purge().filter(everything).await.map_err(|error| self.request_error(&error))?;
@@ -334,6 +365,10 @@ impl TransferWorkStream {
 
     fn chunk_consumer(&self) -> String {
         format!("{}_chunk_0", self.transfer)
+    }
+
+    fn file_end_consumer(&self) -> String {
+        format!("{}_chunk_1", self.transfer)
     }
 
     fn request_error(&self, error: &dyn std::fmt::Display) -> BusError {

@@ -7,7 +7,7 @@ use async_nats::HeaderMap;
 use serde::Serialize;
 use tokio::task::JoinSet;
 
-use super::{ATTEMPT, ScanWorkHeader, WorkItemHeader};
+use super::{ATTEMPT, ScanWorkHeader, WorkItemHeader, WorkItemKind};
 use crate::bus::NatsBus;
 use crate::error::BusError;
 use crate::store::write_record;
@@ -62,7 +62,15 @@ impl ItemPublisher {
     /// # Errors
     /// If the table is too large, or NATS has not taken an earlier item.
     pub async fn publish_chunk(&mut self, head: &WorkItemHeader, table: Vec<u8>) -> Result<(), BusError> {
-        let subject = self.bus.names().chunk_subject(&self.transfer);
+        let names = self.bus.names();
+        let subject = match head.kind {
+            WorkItemKind::Finish { .. } | WorkItemKind::Discard { .. } => {
+                names.file_end_subject(&self.transfer)
+            }
+            WorkItemKind::Files | WorkItemKind::Part(_) | WorkItemKind::Delete | WorkItemKind::Close => {
+                names.chunk_subject(&self.transfer)
+            }
+        };
         let id = format!("{}-{}-{}-{}", self.transfer, head.attempt, head.kind.as_str(), head.number);
         self.publish(subject, id, Some(write_head(head)?), head.attempt, table).await
     }

@@ -83,6 +83,36 @@ async fn items_are_pulled_one_by_one_and_come_back_until_they_are_acknowledged()
     assert_eq!(queue.pending_chunks().await.unwrap().unacknowledged(), 0);
 }
 
+/// The name of a large file that is whole does not wait for all other files.
+#[tokio::test]
+async fn the_end_of_a_file_does_not_wait_behind_chunks() {
+    let Some(nats) = nats(1) else { return };
+    let queue = TransferWorkStream::open(&nats.bus().await, "t1").await.unwrap();
+    queue.create_consumers(ACK_WAIT).await.unwrap();
+    let mut publisher = queue.publisher();
+    for number in 0..3 {
+        publisher.publish_chunk(&files(number), Vec::new()).await.unwrap();
+    }
+    publisher.flush().await.unwrap();
+    let kinds = [WorkItemKind::Finish { file: 1 }, WorkItemKind::Discard { file: 2 }];
+    for (kind, file) in kinds.into_iter().zip(1..) {
+        publisher.publish_chunk(&WorkItemHeader::new(1, file, kind, 1, 0), Vec::new()).await.unwrap();
+        publisher.flush().await.unwrap();
+    }
+    let ends = queue.file_ends();
+    for kind in kinds {
+        let delivery = ends.next(PATIENCE).await.unwrap().unwrap();
+        assert_eq!(delivery.head.kind, kind);
+        delivery.ack().await.unwrap();
+    }
+    assert!(ends.next(AT_ONCE).await.unwrap().is_none());
+    assert_eq!(queue.pending_file_ends().await.unwrap().unacknowledged(), 0);
+    assert_eq!((queue.trim_file_ends().await.unwrap(), queue.trim().await.unwrap()), (2, 0));
+    for number in 0..3 {
+        assert_eq!(queue.chunks().next(PATIENCE).await.unwrap().unwrap().head.number, number);
+    }
+}
+
 #[tokio::test]
 async fn what_is_done_is_trimmed_and_what_is_for_the_end_stays() {
     let Some(nats) = nats(1) else { return };

@@ -69,7 +69,7 @@ fn what_was_over_long_ago_is_removed_and_what_is_needed_is_not() {
         transfers.create(&transfer(waits, 1)).await.unwrap();
         for id in [old, young, fresh, waits, unknown] {
             leave_work(&bus, id).await;
-            assert_eq!(left(&bus, &url, id).await, (3, 2, 1), "{id}");
+            assert_eq!(left(&bus, &url, id).await, (3, 3, 1), "{id}");
         }
         bus
     });

@@ -325,7 +325,6 @@ fn a_fleet_is_asked_by_its_verbs() {
     assert_eq!(stage.record(&id).tally.bytes_done, paused);
     stage.asked(&["resume", &id]);
     until("it goes on", &|record| record.tally.bytes_done > paused + 8 * MIB);
-
     stage.asked(&["cancel", &id]);
     refused(&stage, &["wait", &id], 130, &["was cancelled"]);
     refused(&stage, &["resume", &id], 3, &["submit it again"]);
@@ -343,6 +342,30 @@ fn a_fleet_is_asked_by_its_verbs() {
     let at = |id: &str| listed.find(id).unwrap();
     assert!(at(&again) < at(&id), "the latest comes first: {listed}");
     assert!(stage.asked(&["status", &again]).contains(&format!("{0} of {0}", planted.files)));
+}
+
+/// A file of several chunks has its name when they are there, and does not wait for other files' chunks.
+#[test]
+fn large_files_have_their_names_one_after_the_other() {
+    let Some(mut stage) = Stage::start(1, 1 << 30) else { return };
+    stage.start_manager("manager");
+    SITES.iter().for_each(|site| stage.start_mover(site, 1));
+    let (files, data) = (12, stage.seen("east/data"));
+    fs::create_dir(&data).unwrap();
+    for number in 0..files {
+        fs::write(data.join(format!("{number}")), vec![number as u8 + 1; 4 * MIB as usize]).unwrap();
+    }
+    stage.wait_for_movers(2);
+    let (from, to) = (stage.location(SITES[0], "data/"), stage.location(SITES[1], "copy"));
+    let options = ["--bwlimit", "8MiB", "--chunk-size", "1MiB", "--pairs", "1"];
+    let id = stage.asked(&[&["submit", &from, &to], &options[..]].concat());
+    let record = wait_for("the first file", || {
+        Some(stage.record(&id)).filter(|record| record.tally.files_done > 0 || record.state.is_over())
+    });
+    assert_eq!(record.state, TransferState::Running);
+    assert!(record.tally.bytes_done <= (files - 2) * 4 * MIB, "{:?}", record.tally);
+    stage.asked(&["wait", &id]);
+    assert_same(&data, &stage.seen("west/copy"));
 }
 
 /// Places of the healthy movers, which are paired with every site of an ill mover.

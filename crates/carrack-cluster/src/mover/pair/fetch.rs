@@ -1,6 +1,5 @@
-//! Pulls chunks from NATS, each on the session's demand.
+//! Pulls chunks from NATS, each on the session's demand, and the ends of large files as they come.
 
-use std::ops::RangeFrom;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +19,9 @@ use crate::queue::{QueueDelivery, QueuePuller, WorkItemHeader, WorkItemKind};
 /// Time that a pull waits for a message.
 const PULL_WAIT: Duration = Duration::from_secs(5);
 
+/// The same for the ends of large files: a pair that is released waits for the answer.
+const FILE_ENDS_PULL_WAIT: Duration = Duration::from_secs(1);
+
 impl MoverPairTaskContext {
     /// Updates the threshold with a measurement of the session.
     pub(super) fn update_threshold(&self, learn: impl FnOnce(&mut ChunkRequestThreshold)) {
@@ -34,12 +36,16 @@ impl MoverPairTaskContext {
 
     /// Pulls chunks on demand.
     pub(super) async fn get(self: Arc<Self>, taken: mpsc::UnboundedSender<TakenWorkChunk>) {
-        let (mut numbers, chunks) = (0.., self.queue.chunks());
+        let chunks = self.queue.chunks();
         // A session often begins before its first chunk is there, as the scan begins with it.
         let mut some_wait = false;
         while let Some(idle_bytes) = self.feed.wait_for_demand().await {
             let mut deliveries = self.pull(&chunks, some_wait, idle_bytes).await;
             some_wait = deliveries.iter().any(|delivery| delivery.behind > 0);
+            // Where chunks are few, the ends of other pairs' files are left.
+            if deliveries.is_empty() || deliveries.iter().any(|delivery| is_part(&delivery.head)) {
+                self.feed.take_file_ends();
+            }
             // The closing chunk must be the last.
             deliveries.sort_by_key(|delivery| delivery.head.kind == WorkItemKind::Close);
             for delivery in deliveries {
@@ -49,25 +55,59 @@ impl MoverPairTaskContext {
                     self.delete(delivery, case).await;
                     continue;
                 }
-                let Some(number) = numbers.next() else { return };
-                let (head, is_again) = (delivery.head, delivery.is_redelivered());
-                self.is_closing.fetch_or(head.kind == WorkItemKind::Close, Relaxed);
-                let held = HeldChunkDelivery::new(delivery, case);
-                let table = held.table().to_vec();
-                // Sent before the session has the chunk, so that a settled chunk is always known.
-                if taken.send(TakenWorkChunk { number, held, at: since_boot() }).is_err() {
-                    return;
-                }
+                let head = delivery.head;
                 if head.kind == WorkItemKind::Close {
-                    self.close(head.attempt, number, &mut numbers).await;
+                    self.is_closing.store(true, Relaxed);
+                    let Some(chunk) = self.take(delivery, case, &taken) else { return };
+                    self.close(head.attempt, chunk.number).await;
                     return;
                 }
                 self.update_threshold(|threshold| {
                     threshold.record_chunk_size(head.bytes + FILE_COSTS_BYTES * head.entries)
                 });
-                self.feed.add_chunk(self.chunk(number, &head, is_again, table));
+                let Some(chunk) = self.take(delivery, case, &taken) else { return };
+                self.feed.add_chunk(chunk);
             }
         }
+    }
+
+    /// Pulls the ends of large files, beside the chunks: a file has its name as soon as its last part is
+    /// there, however many chunks of other files wait.
+    pub(super) async fn get_file_ends(self: Arc<Self>, taken: mpsc::UnboundedSender<TakenWorkChunk>) {
+        let ends = self.queue.file_ends();
+        while self.feed.wait_for_file_ends().await {
+            match ends.next(FILE_ENDS_PULL_WAIT).await {
+                Ok(Some(delivery)) => {
+                    let Some(case) = self.accept_or_leave(&delivery).await else { continue };
+                    let Some(chunk) = self.take(delivery, case, &taken) else { return };
+                    self.feed.add_chunk(chunk);
+                }
+                Ok(None) => {}
+                // The transfer is over, or was cancelled.
+                Err(BusError::Missing(_)) => return,
+                Err(_) => tokio::time::sleep(AGAIN).await,
+            }
+        }
+    }
+
+    /// Informs the task that keeps the books of a delivery, and returns the session's chunk: a settled chunk
+    /// is always known there. Returns `None` if the pair has ended.
+    fn take(
+        &self,
+        delivery: QueueDelivery<WorkItemHeader>,
+        case: ChunkDeliveryState,
+        taken: &mpsc::UnboundedSender<TakenWorkChunk>,
+    ) -> Option<ChunkOfEntries> {
+        let (number, head, is_again) = (self.next_number(), delivery.head, delivery.is_redelivered());
+        let held = HeldChunkDelivery::new(delivery, case);
+        let table = held.table().to_vec();
+        taken.send(TakenWorkChunk { number, held, at: since_boot() }).ok()?;
+        Some(self.chunk(number, &head, is_again, table))
+    }
+
+    /// Returns a number for a chunk of this session, each once.
+    fn next_number(&self) -> u64 {
+        self.chunk_numbers.fetch_add(1, Relaxed)
     }
 
     /// Returns the case of a chunk that this pair takes; `None` if it is left to others.
@@ -138,7 +178,7 @@ impl MoverPairTaskContext {
 
     /// Gives the session the directories, as the scan has stored them, and the end. A transfer with failures
     /// keeps its journals, so that it resumes if it is submitted again.
-    async fn close(&self, attempt: u32, number: u64, numbers: &mut RangeFrom<u64>) {
+    async fn close(&self, attempt: u32, number: u64) {
         let mut pages = self.queue.dirs(attempt);
         loop {
             let tables = match pages.next().await {
@@ -151,7 +191,7 @@ impl MoverPairTaskContext {
                 }
             };
             for table in tables {
-                let Some(number) = numbers.next() else { return };
+                let number = self.next_number();
                 let work = ChunkWorkKind::Files;
                 self.feed.add_chunk(ChunkOfEntries {
                     number,
@@ -181,6 +221,10 @@ impl MoverPairTaskContext {
             self.feed.end();
         }
     }
+}
+
+fn is_part(head: &WorkItemHeader) -> bool {
+    matches!(head.kind, WorkItemKind::Part(_))
 }
 
 /// Pulls up to `count` messages that are available at once.

@@ -1,9 +1,9 @@
 //! One pair, at the source's side: a session that takes chunks from the transfer's queue until the pair ends
 //! (Y2, Y3).
 //!
-//! The session runs on threads of its own. One task gets chunks on the session's demand ([`getting`]), the
-//! other keeps the books ([`books`]): it logs and acknowledges settled chunks, and reports. A separate
-//! session removes the entries that the source lacks ([`deleting`]).
+//! The session runs on threads of its own. Two tasks get chunks on the session's demand, and the ends of
+//! large files ([`fetch`]); a third keeps the books ([`delivery_settlement`]): it logs and acknowledges
+//! settled chunks, and reports. A separate session removes the entries that the source lacks ([`deletion`]).
 
 mod deletion;
 mod delivery_settlement;
@@ -246,7 +246,7 @@ enum SessionLeaveReason {
     IsLeftOut,
 }
 
-/// The state that both tasks share.
+/// The state that the tasks share.
 struct MoverPairTaskContext {
     mover: Arc<MoverContext>,
     pair: MoverPairRecord,
@@ -267,6 +267,8 @@ struct MoverPairTaskContext {
     observer: Arc<MoverSessionObserver>,
     /// The whole transfer, as one session with a scan would carry it out.
     whole: TransferRequest,
+    /// The number of the session's next chunk.
+    chunk_numbers: AtomicU64,
     /// True once the transfer's last chunk was taken: the session then ends only when that is done.
     is_closing: AtomicBool,
     threshold: Mutex<ChunkRequestThreshold>,
@@ -345,6 +347,7 @@ async fn prepare_pair_task(
         log,
         feed,
         whole,
+        chunk_numbers: AtomicU64::new(0),
         is_closing: AtomicBool::new(false),
         threshold: Mutex::default(),
     };
@@ -439,6 +442,7 @@ impl MoverPairTaskContext {
         };
         let mut session = work.start_session(transfer, &abort);
         let (taken, mut taking) = mpsc::unbounded_channel();
+        let ending = tokio::spawn(Arc::clone(&work).get_file_ends(taken.clone()));
         let getting = tokio::spawn(Arc::clone(&work).get(taken));
 
         let keeper = Arc::new(AckExtender::new());
@@ -449,8 +453,12 @@ impl MoverPairTaskContext {
             .await;
         keeping.abort();
         work.feed.close();
+        if work.is_closing.load(Relaxed) {
+            // All files have ended: nothing is on its way.
+            ending.abort();
+        }
         // Chunks on their way from the server are returned, too.
-        let _ = getting.await;
+        let _ = tokio::join!(getting, ending);
         while let Ok(taken) = taking.try_recv() {
             books.add_taken_chunk(taken);
         }
