@@ -11,8 +11,10 @@ use tokio::task::JoinSet;
 
 use super::pair::MoverPairOutcome;
 use super::{AGAIN_AFTER, MoverContext, MoverError, clock_skew, look, pair, scan, site_mark};
+use crate::error::BusError;
 use crate::mover_requests::serve_requests;
 use crate::pairs::{MoverPairKey, MoverPairRecord, PairAssignmentStore, PairFilter, PairRecordChange};
+use crate::startup_retry::retry_at_startup;
 use crate::transfer_records::{MoverAvailability, TransferRecord};
 
 /// Time limit for the pairs in which it writes to end when it drains; later they are cut off.
@@ -45,8 +47,11 @@ pub(super) async fn run(
         serve_requests(&mover.bus, &mover.id, move |ask| look::answer(Arc::clone(&asked), ask)).await?;
     let marks = tokio::spawn(site_mark::watch(Arc::clone(&mover)));
     let clock = tokio::spawn(clock_skew::watch(Arc::clone(&mover)));
-    let pairs = PairAssignmentStore::open(&mover.bus).await?;
-    let mut changes = Box::pin(pairs.watch(PairFilter::Mover(&mover.id)).await?);
+    // A manager that has just begun may not have made the bucket yet.
+    let begun = retry_at_startup(&mover.options.say, BusError::is_transient, || async {
+        PairAssignmentStore::open(&mover.bus).await?.watch(PairFilter::Mover(&mover.id)).await
+    });
+    let mut changes = Box::pin(begun.await?);
     let mut running = MoverTasks::default();
     loop {
         tokio::select! {

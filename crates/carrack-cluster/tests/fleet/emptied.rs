@@ -75,3 +75,19 @@ fn streams_that_are_removed_while_all_are_connected_are_made_again() {
     });
     goes_on(&fleet, &before);
 }
+
+/// A new fleet's processes begin at the same time: what is not there yet is waited for.
+#[test]
+fn a_mover_waits_for_a_bucket_that_a_manager_has_not_made_yet() {
+    let Some(fleet) = Fleet::new() else { return };
+    fleet.runtime.block_on(async {
+        let client = async_nats::connect(&fleet.nats.urls[0]).await.unwrap();
+        async_nats::jetstream::new(client).delete_stream("KV_carrack_pairs").await.unwrap();
+    });
+    let mover = fleet.mover("a", 1);
+    thread::sleep(Duration::from_millis(1_500));
+    let _manager = fleet.manager();
+    thread::sleep(Duration::from_millis(1_500));
+    // It has not ended by itself.
+    mover.drain();
+}
