@@ -35,6 +35,13 @@ struct PairFeedState {
     is_closed: bool,
 }
 
+impl PairFeedState {
+    /// Returns true if no further chunks come, or the session takes none.
+    fn is_over(&self) -> bool {
+        self.is_ended || self.is_closed
+    }
+}
+
 impl MoverPairChunkFeed {
     /// Creates a feed. The numbers of settled chunks go into `settled`.
     pub fn new(threshold_bytes: u64, settled: mpsc::UnboundedSender<u64>) -> MoverPairChunkFeed {
@@ -58,7 +65,7 @@ impl MoverPairChunkFeed {
         loop {
             {
                 let state = self.state();
-                if state.is_closed || state.is_ended {
+                if state.is_over() {
                     return None;
                 }
                 if state.wanted_for.is_some() && state.stock.is_empty() {
@@ -81,7 +88,7 @@ impl MoverPairChunkFeed {
         loop {
             {
                 let state = self.state();
-                if state.is_closed || state.is_ended {
+                if state.is_over() {
                     return false;
                 }
                 if state.takes_file_ends && state.stock.is_empty() {
@@ -101,6 +108,11 @@ impl MoverPairChunkFeed {
     /// Ends the feed: no further chunks come.
     pub fn end(&self) {
         self.state().is_ended = true;
+        self.wake_all();
+    }
+
+    /// Wakes the session and both tasks that wait for it.
+    fn wake_all(&self) {
         self.given.notify_all();
         self.wanted.notify_one();
         self.taken.notify_one();
@@ -108,8 +120,7 @@ impl MoverPairChunkFeed {
 
     /// Returns true if no further chunks may be added.
     pub fn is_ended(&self) -> bool {
-        let state = self.state();
-        state.is_ended || state.is_closed
+        self.state().is_over()
     }
 
     /// Sets the remaining work at which the next chunk is requested.
@@ -123,9 +134,7 @@ impl SourceChunkFeed for MoverPairChunkFeed {
         let mut state = self.state();
         state.wanted_for = Some(idle_bytes);
         self.wanted.notify_one();
-        let waited = self
-            .given
-            .wait_while(state, |state| state.stock.is_empty() && !state.is_ended && !state.is_closed);
+        let waited = self.given.wait_while(state, |state| state.stock.is_empty() && !state.is_over());
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         state.wanted_for = None;
         let chunk = state.stock.pop_front();
@@ -145,8 +154,6 @@ impl SourceChunkFeed for MoverPairChunkFeed {
 
     fn close(&self) {
         self.state().is_closed = true;
-        self.given.notify_all();
-        self.wanted.notify_one();
-        self.taken.notify_one();
+        self.wake_all();
     }
 }
