@@ -77,13 +77,23 @@ impl Running {
     /// Waits until stderr has these words.
     #[track_caller]
     pub fn wait_for_words(&self, words: &str) {
-        wait_for(words, || says(&self.stderr, words).then_some(()));
+        self.wait_for_words_in(&self.stderr, words);
     }
 
     /// Waits until stdout has these words.
     #[track_caller]
     pub fn wait_for_report(&self, words: &str) {
-        wait_for(words, || says(&self.stdout, words).then_some(()));
+        self.wait_for_words_in(&self.stdout, words);
+    }
+
+    /// Panics with what the process said in place of these words.
+    #[track_caller]
+    fn wait_for_words_in(&self, file: &File, words: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !said(file).contains(words) {
+            assert!(Instant::now() < deadline, "in vain: {words}, but:\n{}", said(&self.stderr));
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     #[track_caller]
@@ -120,10 +130,10 @@ impl Running {
 }
 
 /// Reads at an offset: the file's own offset is the process's and must stay.
-fn says(file: &File, words: &str) -> bool {
+fn said(file: &File) -> String {
     let mut said = vec![0; file.metadata().unwrap().len() as usize];
     file.read_exact_at(&mut said, 0).unwrap();
-    String::from_utf8_lossy(&said).contains(words)
+    String::from_utf8_lossy(&said).into_owned()
 }
 
 /// Rewinds the file: the process, which shares the offset, writes no more.
