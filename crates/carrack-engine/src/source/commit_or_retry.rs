@@ -55,24 +55,24 @@ impl SourceLane<'_> {
 
     /// Lets the sink commit a file that has arrived completely, unless it has changed since it was opened.
     fn commit(&self, file: &Arc<OpenSourceLargeFile>) {
-        if !self.files.begin_check(file) {
+        let parts = self.files.begin_check(file);
+        if parts.is_empty() {
             return;
         }
-        let mut parts = vec![Arc::clone(file)];
-        while !parts.is_empty() {
-            let checked = self.request(file.target, |_| file.source.is_unchanged(), may_pass);
-            let checked = checked.map_err(SourceError::ReadError);
-            for part in &parts {
-                match &checked {
-                    Ok(true) => self.commit_unchanged(part),
-                    Ok(false) => self.take_next_step(part, part.abort(FileAbortReason::Changed)),
-                    Err(error) => {
-                        let step = part.abort(FileAbortReason::Reported);
-                        self.fail_object(part, true, error.kind(), error, step);
-                    }
+        let checked = self.request(file.target, |_| file.source.is_unchanged(), may_pass);
+        let checked = checked.map_err(SourceError::ReadError);
+        if let Some(next) = self.files.end_check(file) {
+            self.read_queue.push_errand(ReadWork::Follow(next, LargeFileNextStep::Commit));
+        }
+        for part in &parts {
+            match &checked {
+                Ok(true) => self.commit_unchanged(part),
+                Ok(false) => self.take_next_step(part, part.abort(FileAbortReason::Changed)),
+                Err(error) => {
+                    let step = part.abort(FileAbortReason::Reported);
+                    self.fail_object(part, true, error.kind(), error, step);
                 }
             }
-            parts = self.files.next_to_check(file);
         }
     }
 

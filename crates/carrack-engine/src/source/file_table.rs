@@ -25,6 +25,8 @@ pub(super) struct SourceFileTable {
 /// The check of a source file for changes.
 struct ChangeCheck {
     file: Arc<OpenSourceLargeFile>,
+    /// False from the end of a check to the beginning of the next one, which is queued.
+    is_running: bool,
     /// Other parts of the same source file, which were read since it began: the next check is for them.
     waiting: Vec<Arc<OpenSourceLargeFile>>,
 }
@@ -72,28 +74,36 @@ impl SourceFileTable {
         assert!(before.is_none(), "each file has an id of its own");
     }
 
-    /// Begins the check of a file that was read. Returns false if a thread checks another part of the same
-    /// source file: that thread gets this one from [`SourceFileTable::next_to_check`]. So parts that end at
-    /// the same time share a check, and one thread waits for the storage.
-    pub(super) fn begin_check(&self, file: &Arc<OpenSourceLargeFile>) -> bool {
+    /// Begins the check of a file that was read. Returns the parts of the source file that it is for, none if
+    /// a thread checks that file now: the next check is for this part too. So parts that end at the same time
+    /// share a check, and one thread waits for the storage.
+    pub(super) fn begin_check(&self, file: &Arc<OpenSourceLargeFile>) -> Vec<Arc<OpenSourceLargeFile>> {
         let mut checked = lock(&self.checked);
-        if let Some(check) = checked.iter_mut().find(|check| check.is_of(file)) {
-            check.waiting.push(Arc::clone(file));
-            return false;
+        let Some(check) = checked.iter_mut().find(|check| check.is_of(file)) else {
+            checked.push(ChangeCheck { file: Arc::clone(file), is_running: true, waiting: Vec::new() });
+            return vec![Arc::clone(file)];
+        };
+        check.waiting.push(Arc::clone(file));
+        if check.is_running {
+            return Vec::new();
         }
-        checked.push(ChangeCheck { file: Arc::clone(file), waiting: Vec::new() });
-        true
+        check.is_running = true;
+        std::mem::take(&mut check.waiting)
     }
 
-    /// Returns the parts that were read during a check. If there are none, the check ends.
-    pub(super) fn next_to_check(&self, file: &OpenSourceLargeFile) -> Vec<Arc<OpenSourceLargeFile>> {
+    /// Ends a check. Returns one of the parts that were read meanwhile, if there are any: the next check
+    /// begins with this one, and is for all of them.
+    pub(super) fn end_check(&self, file: &OpenSourceLargeFile) -> Option<Arc<OpenSourceLargeFile>> {
         let mut checked = lock(&self.checked);
         let index = checked.iter().position(|check| check.is_of(file)).expect("a check ends once");
-        let waiting = std::mem::take(&mut checked[index].waiting);
-        if waiting.is_empty() {
+        assert!(checked[index].is_running, "a check ends after it began");
+        let next = checked[index].waiting.pop();
+        if next.is_some() {
+            checked[index].is_running = false;
+        } else {
             checked.swap_remove(index);
         }
-        waiting
+        next
     }
 
     pub(super) fn get(&self, id: FileId) -> Option<Arc<OpenSourceLargeFile>> {
@@ -128,37 +138,19 @@ impl SourceFileTable {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
-
-    use carrack_model::{
-        ByteRange, CopiedDirectoryPaths, Entry, EntryKind, Metadata, RelPath, SourceReadMethod, TargetId,
-    };
+    use carrack_model::{ByteRange, TargetId};
     use carrack_storage::SourceFile;
 
     use super::super::chunks::FilePart;
     use super::super::large_file::UnopenedFile;
+    use super::super::test_files::{directory, entry, source_file};
     use super::*;
 
-    fn source_file() -> Arc<SourceFile> {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("f"), "content").unwrap();
-        let handle = std::fs::File::open(dir.path()).unwrap();
-        Arc::new(SourceFile::open(handle.as_fd(), b"f", false, SourceReadMethod::Buffered).unwrap())
-    }
-
     fn part_of(source: &Arc<SourceFile>, id: u64) -> Arc<OpenSourceLargeFile> {
-        let entry = Entry {
-            name: (*b"f").into(),
-            source_name: None,
-            kind: EntryKind::Regular { size: 7 },
-            metadata: Metadata::default(),
-            identity: 0,
-            extras: None,
-        };
-        let (path, range) = (RelPath::root(), ByteRange::new(id, 1));
+        let range = ByteRange::new(id, 1);
         let found = UnopenedFile {
-            directory: Arc::new(CopiedDirectoryPaths { root_index: 0, source: path.clone(), sink: path }),
-            entry,
+            directory: directory("d"),
+            entry: entry("f", 7),
             attempts: 0,
             held: None,
             part: Some(FilePart::Range(range)),
@@ -167,21 +159,30 @@ mod tests {
         Arc::new(OpenSourceLargeFile::new(FileId(id), Arc::clone(source), TargetId(0), found, range.len))
     }
 
+    fn ids(parts: &[Arc<OpenSourceLargeFile>]) -> Vec<u64> {
+        parts.iter().map(|part| part.id.0).collect()
+    }
+
     #[test]
     fn parts_that_are_read_during_a_check_get_the_next_one() {
         let table = SourceFileTable::default();
         let (source, other) = (source_file(), source_file());
         let parts: Vec<_> = (1..=4).map(|id| part_of(&source, id)).collect();
-        assert!(table.begin_check(&parts[0]));
-        assert!(!table.begin_check(&parts[1]) && !table.begin_check(&parts[2]));
+        assert_eq!(ids(&table.begin_check(&parts[0])), [1]);
+        assert!(table.begin_check(&parts[1]).is_empty() && table.begin_check(&parts[2]).is_empty());
         let another = part_of(&other, 9);
-        assert!(table.begin_check(&another), "a file does not wait for others");
-        let next: Vec<_> = table.next_to_check(&parts[0]).iter().map(|part| part.id.0).collect();
-        assert_eq!(next, [2, 3]);
-        assert!(!table.begin_check(&parts[3]), "the next check began before it was read");
-        assert_eq!(table.next_to_check(&parts[0]).len(), 1);
-        assert!(table.next_to_check(&parts[0]).is_empty() && table.next_to_check(&another).is_empty());
-        assert!(table.begin_check(&parts[0]));
+        assert_eq!(ids(&table.begin_check(&another)), [9], "a file does not wait for others");
+        let next = table.end_check(&parts[0]).unwrap();
+        assert_eq!(ids(&table.begin_check(&next)), [2, 3]);
+        assert!(table.begin_check(&parts[3]).is_empty(), "the next check began before it was read");
+        assert_eq!(table.end_check(&next).unwrap().id, parts[3].id);
+        // A thread with another part may come before the one of the queued check.
+        assert_eq!(ids(&table.begin_check(&parts[0])), [1]);
+        assert!(table.begin_check(&parts[3]).is_empty());
+        assert_eq!(table.end_check(&parts[0]).unwrap().id, parts[3].id);
+        assert_eq!(ids(&table.begin_check(&parts[3])), [4]);
+        assert!(table.end_check(&parts[3]).is_none() && table.end_check(&another).is_none());
+        assert_eq!(ids(&table.begin_check(&parts[0])), [1]);
     }
 
     #[test]

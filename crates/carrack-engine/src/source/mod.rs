@@ -63,6 +63,8 @@ mod small_file_targets;
 mod source_roots;
 mod spill;
 mod target_bundlers;
+#[cfg(test)]
+mod test_files;
 mod work;
 
 use std::os::fd::AsFd;

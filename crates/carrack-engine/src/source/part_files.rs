@@ -49,60 +49,31 @@ impl OpenPartFiles {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
-    use std::os::fd::AsFd;
-
-    use carrack_model::{EntryKind, Metadata, RelPath, SourceReadMethod, Timestamp};
-
+    use super::super::test_files::{directory, entry, source_file};
     use super::*;
-
-    fn directory(name: &str) -> Arc<CopiedDirectoryPaths> {
-        let path = RelPath::new(name.as_bytes()).unwrap();
-        Arc::new(CopiedDirectoryPaths { root_index: 0, source: path.clone(), sink: path })
-    }
-
-    fn entry(name: &str) -> Entry {
-        let metadata = Metadata { mode: 0o600, mtime: Timestamp { seconds: 0, nanoseconds: 0 } };
-        Entry {
-            name: name.as_bytes().into(),
-            source_name: None,
-            kind: EntryKind::Regular { size: 1 },
-            metadata,
-            identity: 0,
-            extras: None,
-        }
-    }
-
-    fn opened(name: &str) -> Arc<SourceFile> {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join(name), "x").unwrap();
-        let handle = File::open(dir.path()).unwrap();
-        let file = SourceFile::open(handle.as_fd(), name.as_bytes(), false, SourceReadMethod::Buffered);
-        Arc::new(file.unwrap())
-    }
 
     #[test]
     fn a_file_is_found_by_its_whole_path_while_a_part_of_it_is_in_work() {
         let files = OpenPartFiles::default();
-        let file = opened("f");
-        files.add(&directory("d"), &entry("f"), &file);
-        assert!(Arc::ptr_eq(&files.find(&directory("d"), &entry("f")).unwrap(), &file));
-        assert!(files.find(&directory("d"), &entry("g")).is_none());
-        assert!(files.find(&directory("e"), &entry("f")).is_none());
+        let file = source_file();
+        files.add(&directory("d"), &entry("f", 7), &file);
+        assert!(Arc::ptr_eq(&files.find(&directory("d"), &entry("f", 7)).unwrap(), &file));
+        assert!(files.find(&directory("d"), &entry("g", 7)).is_none());
+        assert!(files.find(&directory("e"), &entry("f", 7)).is_none());
         drop(file);
-        assert!(files.find(&directory("d"), &entry("f")).is_none());
+        assert!(files.find(&directory("d"), &entry("f", 7)).is_none());
     }
 
     #[test]
     fn the_last_one_opened_is_found_and_closed_ones_are_forgotten() {
         let files = OpenPartFiles::default();
-        let (first, second) = (opened("f"), opened("f"));
-        files.add(&directory("d"), &entry("f"), &first);
-        files.add(&directory("d"), &entry("f"), &second);
-        assert!(Arc::ptr_eq(&files.find(&directory("d"), &entry("f")).unwrap(), &second));
+        let (first, second) = (source_file(), source_file());
+        files.add(&directory("d"), &entry("f", 7), &first);
+        files.add(&directory("d"), &entry("f", 7), &second);
+        assert!(Arc::ptr_eq(&files.find(&directory("d"), &entry("f", 7)).unwrap(), &second));
         assert_eq!(files.files().len(), 1);
         drop(second);
-        files.add(&directory("d"), &entry("g"), &first);
+        files.add(&directory("d"), &entry("g", 7), &first);
         assert_eq!(files.files().len(), 1);
     }
 }

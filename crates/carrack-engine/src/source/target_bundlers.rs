@@ -66,28 +66,15 @@ impl TargetBundlers {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use carrack_model::{CopiedDirectoryPaths, Entry, EntryKind, Metadata, RelPath};
-
+    use super::super::test_files::{directory, entry};
     use super::*;
 
     const LIMITS: BundleLimits =
         BundleLimits { object_bytes: 1 << 20, slot_bytes: 1 << 20, entries_max: BUNDLE_ENTRIES_MAX };
 
     fn section(count: usize, size: u64) -> DirectorySection {
-        let path = RelPath::new(b"d").unwrap();
-        let directory = CopiedDirectoryPaths { root_index: 0, source: path.clone(), sink: path };
-        let entry = |number: usize| Entry {
-            name: number.to_string().into_bytes().into(),
-            source_name: None,
-            kind: EntryKind::Regular { size },
-            metadata: Metadata::default(),
-            identity: 0,
-            extras: None,
-        };
-        let entries = (0..count).map(entry).collect();
-        DirectorySection { directory: Arc::new(directory), metadata: None, extras: None, entries }
+        let entries = (0..count).map(|number| entry(&number.to_string(), size)).collect();
+        DirectorySection { directory: directory("d"), metadata: None, extras: None, entries }
     }
 
     /// Adds 64 files to each of 100 targets in turn; returns the sizes of the bundles that came out early.
