@@ -88,6 +88,18 @@ struct Field {
     root: tempfile::TempDir,
 }
 
+impl Drop for Field {
+    /// Unmounts also what a rename has taken elsewhere, and what another mount has hidden.
+    fn drop(&mut self) {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let points = mounts.lines().filter_map(|line| line.split(' ').nth(1)).map(Path::new);
+        let below: Vec<&Path> = points.filter(|point| point.starts_with(self.root.path())).collect();
+        for point in below.iter().rev() {
+            let _ = Command::new("umount").arg("-l").arg(point).output();
+        }
+    }
+}
+
 impl Field {
     /// Creates a source, some of whose directories are mounts, and two copies with files that were never at
     /// the source.
