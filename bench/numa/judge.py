@@ -126,6 +126,15 @@ def missed_pages(seen):
     return [f"node {node}: numa_miss grew by {count}" for node, count in seen.missed.items() if count]
 
 
+# Said at a session's end where anything was.
+SPILLED = re.compile(r"\bspill in \S+: .* written\b")
+
+
+def spilled(seen):
+    """Whether anything went to flash, which can bring nothing where a rate is the limit."""
+    return [said for said in seen.said if SPILLED.search(said)]
+
+
 # --- a lane that moves --------------------------------------------------------------------------------
 
 # What carrack says with -v when it moves a lane for the load of others.
@@ -233,8 +242,9 @@ CHECKS = [
     ("placed", "a pool on each socket, every slot page on its lane's nodes", stray_pages),
     ("placed", "no page was had from another node than wanted", missed_pages),
     ("held", "the copy is right", failed_copy),
-    ("held", "with a rate, --nice and shared targets both ends have I/O threads bound to both sockets", unseen_io),
+    ("held", "with a rate, --nice, shared targets and flash both ends have I/O threads bound to both sockets", unseen_io),
     ("held", "every thread ran only on the CPUs of its seat, on one socket", stray_threads),
+    ("held", "nothing is written to flash, as a rate is the limit", spilled),
     ("moved", "the copy is right", failed_copy),
     ("moved", "carrack tells that a lane moves, and why", told_moves),
     ("moved", "all of its I/O threads went to the other socket", moved_threads),

@@ -78,11 +78,12 @@ placed() {
     printf '{"planned":%s}\n' "$(carrack topo --json --placement mts --lanes 2 --threads "$THREADS")" >/dev/records
 }
 
-# --- whoever holds back uses both sockets all the same ------------------------------------------------
+# --- whoever holds back uses both sockets all the same, flash or not ----------------------------------
 
 copy_held() {
     printf '[sharing]\nsocket = "/run/carrack/sharing.sock"\n' >/tmp/sharing.toml
-    mkdir -p /run/carrack
+    mkdir -p /run/carrack /flash
+    mount -t ext4 /dev/nvme0n1 /flash
     carrack serve --config /tmp/sharing.toml &
     sharer=$!
     for _ in $(seq 100); do
@@ -91,9 +92,10 @@ copy_held() {
     done
     copied=0
     # shellcheck disable=SC2086  # words
-    copy --nice $BRIEF || copied=$?
+    copy --nice $BRIEF --sink-spill /flash:16MiB || copied=$?
     kill "$sharer"
     wait "$sharer"
+    umount /flash
     return "$copied"
 }
 
