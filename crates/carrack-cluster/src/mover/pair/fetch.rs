@@ -112,6 +112,11 @@ impl MoverPairTaskContext {
 
     /// Returns the case of a chunk that this pair takes; `None` if it is left to others.
     async fn accept_or_leave(&self, delivery: &QueueDelivery<WorkItemHeader>) -> Option<ChunkDeliveryState> {
+        if self.feed.is_ended() {
+            // The pair was released while it pulled. Others have this chunk at once, not when the pair ends.
+            let _ = self.retry_transient(|| delivery.nak(Duration::ZERO)).await;
+            return None;
+        }
         let mut case = ChunkDeliveryState::new(&self.mover.id, &self.pair.sink, delivery.delivered);
         loop {
             let answer = match case.next() {
