@@ -18,6 +18,8 @@ pub(super) struct PastSessions {
     /// For messages.
     journal_path: String,
     partials: Mutex<HashMap<DirectoryPathAndName, BegunFile>>,
+    /// Files that a later session began anew under another temporary name.
+    superseded: Vec<PartialFile>,
     /// Temporary names that are still needed.
     temporary: HashSet<DirectoryPathAndName>,
     /// True once the root has no unneeded temporary names.
@@ -35,16 +37,24 @@ struct BegunFile {
 
 impl PastSessions {
     pub(super) fn new(recovered: RecoveredJournal, journal_path: String) -> PastSessions {
-        let partials = recovered.partials().to_vec();
-        let temporary =
-            partials.iter().map(|partial| directory_and_name(partial, &partial.temporary)).collect();
-        let begun = partials.into_iter().map(|partial| {
-            (directory_and_name(&partial, &partial.name), BegunFile { partial, is_told: false })
-        });
+        let mut partials: HashMap<DirectoryPathAndName, BegunFile> = HashMap::new();
+        let mut superseded = Vec::new();
+        // In the order in which they were begun.
+        for partial in recovered.partials().iter().cloned() {
+            let place = directory_and_name(&partial, &partial.name);
+            let temporary = partial.temporary.clone();
+            let earlier = partials.insert(place, BegunFile { partial, is_told: false });
+            let earlier = earlier.map(|begun| begun.partial);
+            // Parts of one file that were recorded one by one have one temporary name.
+            superseded.extend(earlier.filter(|earlier| earlier.temporary != temporary));
+        }
+        let needed = partials.values().map(|begun| &begun.partial);
+        let temporary = needed.map(|partial| directory_and_name(partial, &partial.temporary)).collect();
         PastSessions {
-            partials: Mutex::new(begun.collect()),
             recovered,
             journal_path,
+            partials: Mutex::new(partials),
+            superseded,
             temporary,
             is_root_clean: AtomicBool::new(false),
         }
@@ -102,10 +112,11 @@ impl PastSessions {
 
     /// Removes the begun files that were not resumed, as the transfer is complete.
     pub(super) fn remove_unresumed_files(&self, root: &RootDirectory) {
-        for ((directory, _), begun) in self.partials().drain() {
+        let unresumed: Vec<_> = self.partials().drain().map(|(_, begun)| begun.partial).collect();
+        for partial in unresumed.iter().chain(&self.superseded) {
             // A file that can't be removed stays under its temporary name, which tells its origin.
-            if let Ok(held) = root.open_directory(&directory) {
-                ScratchNames::remove(held.as_fd(), &begun.partial.temporary);
+            if let Ok(held) = root.open_directory(&partial.directory) {
+                ScratchNames::remove(held.as_fd(), &partial.temporary);
             }
         }
     }

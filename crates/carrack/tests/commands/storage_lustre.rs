@@ -234,8 +234,15 @@ fn whole_seconds_are_the_times_that_were_told() {
     assert_same_to_the_second(&tree, &lustre.path("tree"));
     let sync = |options: &[&str], from: &str, to: &str| {
         let mut command = Command::new(common::CARRACK);
-        command.args(["sync", "-a", "--json"]).args(options);
-        let output = run(command.arg(from).arg(to));
+        command.args(["sync", "-a"]).args(options).arg(from).arg(to);
+        let listed = String::from_utf8(run(command.arg("--dry-run")).stdout).unwrap();
+        // Shown where the test fails.
+        println!(
+            "files to copy: {:#?}",
+            listed.lines().filter(|path| !path.ends_with('/')).collect::<Vec<_>>()
+        );
+        let mut command = Command::new(common::CARRACK);
+        let output = run(command.args(["sync", "-a", "--json"]).args(options).arg(from).arg(to));
         assert_exit(&output, 0);
         json(&output).pop().unwrap()["files_done"].as_u64().unwrap()
     };
