@@ -128,15 +128,12 @@ impl ScratchNames {
 
     /// Returns true if a name is a temporary name of this transfer.
     pub fn is_own(&self, name: &[u8]) -> bool {
-        let Some((kept, suffix)) = name.len().checked_sub(SUFFIX_BYTES).map(|at| name.split_at(at)) else {
-            return false;
-        };
-        let own = format!(".carrack-{:04x}", self.tag);
-        kept.len() > 1
-            && kept[0] == b'.'
-            && suffix
-                .strip_prefix(own.as_bytes())
-                .is_some_and(|number| number.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')))
+        number_of(name).is_some_and(|number| number.starts_with(format!("{:04x}", self.tag).as_bytes()))
+    }
+
+    /// Returns true if a name is a temporary name of any transfer.
+    pub fn is_temporary(name: &[u8]) -> bool {
+        number_of(name).is_some()
     }
 
     /// Calls `create` with temporary names for `name` until one is free.
@@ -175,6 +172,14 @@ impl ScratchNames {
     pub(crate) fn record_final_name_method(&self, placing: FinalNameMethod) {
         self.placing.fetch_max(placing as u8, Ordering::Relaxed);
     }
+}
+
+/// Returns the eight digits of a temporary name.
+fn number_of(name: &[u8]) -> Option<&[u8]> {
+    let (kept, suffix) = name.split_at_checked(name.len().checked_sub(SUFFIX_BYTES)?)?;
+    let number = suffix.strip_prefix(b".carrack-")?;
+    let is_number = number.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    (kept.len() > 1 && kept[0] == b'.' && is_number).then_some(number)
 }
 
 /// `.NAME.carrack-XXXXXXXX` with as much of NAME as fits, without a heap allocation.

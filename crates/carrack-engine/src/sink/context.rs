@@ -18,6 +18,7 @@ use super::final_spools::DeferredEntrySpools;
 use super::past_sessions::PastSessions;
 use super::pending_queries::OpenSourceQueries;
 use super::removal_rules::SyncDeletionState;
+use super::shared_file_names::SharedFileNames;
 use super::sibling_sessions::SiblingJournals;
 use super::sizing::SinkSizing;
 use crate::error::SessionError;
@@ -57,6 +58,8 @@ pub(super) struct SinkSessionJournals {
     pub(super) past: Option<PastSessions>,
     /// Those of other sessions, if several carry the transfer.
     pub(super) siblings: Option<SiblingJournals>,
+    /// The temporary names of files that several sessions write.
+    pub(super) shared_names: SharedFileNames,
     /// True if the source may offer its entries before it sends them.
     pub(super) takes_offers: bool,
 }

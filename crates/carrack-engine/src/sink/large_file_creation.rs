@@ -13,7 +13,8 @@ use carrack_storage::{NewLargeFileSpec, RootDirectory, SinkError, UncommittedFil
 use super::directory_access::with_access;
 use super::entry_replacement::EntryReplacement;
 use super::lane::SinkLane;
-use super::sink_file::{SinkFile, version_of};
+use super::shared_file_names::SharedFileName;
+use super::sink_file::SinkFile;
 use super::write_method::unkept_striping;
 
 /// Returns the file under its temporary name, which the first caller creates.
@@ -96,8 +97,13 @@ fn open_shared_file(
     spec: NewLargeFileSpec<'_>,
 ) -> Result<(UncommittedFile, StripeOutcome), SinkError> {
     assert!(lane.sink.history.is_shared(), "several sessions write to a file that is shared");
-    let name = &file.entry.name;
-    let temporary = lane.sink.destination.scratch.shared_name(name, version_of(&file.entry));
+    let (name, history) = (&file.entry.name, &lane.sink.history);
+    let place = (file.directory(), &file.entry);
+    let shared = SharedFileName::find(&lane.sink.destination.scratch, directory.as_fd(), place, || {
+        history.siblings.as_ref()?.read_records().ok()
+    })?;
+    history.shared_names.note(file.directory(), &file.entry, &shared)?;
+    let temporary = shared.temporary;
     if !file.portion.must_exist() {
         return UncommittedFile::open_shared(directory, name, &temporary, spec);
     }

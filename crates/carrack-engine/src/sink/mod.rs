@@ -21,6 +21,7 @@
 //! | [`commit_group`], [`syncer`], [`recorder`], [`committer`] | group commit (L12) | `carrack-commit` |
 //! | [`unconfirmed_writes`] | written objects that the source has not confirmed | I/O, comm |
 //! | [`past_sessions`], [`sibling_sessions`] | the records of earlier sessions, and of parallel ones | I/O |
+//! | [`shared_file_names`] | the temporary names of files that several sessions write | I/O |
 //! | [`backup`], [`destination_rules`] | the backup directory, and the filter rules of directories | I/O |
 //! | [`removal_rules`] | the rules of deletion | I/O |
 //! | [`pending_queries`] | existence queries to the source | I/O, comm |
@@ -73,6 +74,7 @@ mod pending_queries;
 mod recorded_state;
 mod recorder;
 mod removal_rules;
+mod shared_file_names;
 mod sibling_sessions;
 mod sink_file;
 mod sizing;
@@ -118,6 +120,7 @@ use lane::SinkLane;
 use past_sessions::PastSessions;
 use pending_queries::OpenSourceQueries;
 use removal_rules::SyncDeletionState;
+use shared_file_names::SharedFileNames;
 use sibling_sessions::SiblingJournals;
 use sizing::SinkSizing;
 use syncer::FileSystemSyncer;
@@ -210,9 +213,7 @@ fn context<'a>(
     let attributes = AttributePolicy::new(&spec, settings, probes);
     let destination = SinkDestination::new(place, Arc::clone(&scratch), requests);
     let removal = match &spec.sync {
-        Some(sync) => {
-            Some(SyncDeletionState::new(sync, &settings.selection, scratch, destination.seen.clone())?)
-        }
+        Some(sync) => Some(SyncDeletionState::new(sync, &settings.selection, destination.seen.clone())?),
         None => None,
     };
     if let (Some(access), Some(past)) = (&destination.access, &past) {
@@ -224,7 +225,12 @@ fn context<'a>(
         status: SinkSessionCounts::default(),
         timeouts: SinkTimeouts::new(settings.idle, settings.stall),
         reporting: SinkEventRecipients { camp, share, observer },
-        history: SinkSessionJournals { past, siblings, takes_offers: resumes || spec.sync.is_some() },
+        history: SinkSessionJournals {
+            past,
+            siblings,
+            shared_names: SharedFileNames::default(),
+            takes_offers: resumes || spec.sync.is_some(),
+        },
         sizing: SinkSizing::new(&spec, settings, &destination.storage, lane_count),
         spools: DeferredEntrySpools::new(destination.root.as_ref(), &attributes),
         attributes,

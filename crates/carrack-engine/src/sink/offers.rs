@@ -21,8 +21,8 @@ use super::entry_replacement::EntryReplacement;
 use super::lane::SinkLane;
 use super::past_sessions::PastSessions;
 use super::recorded_state::is_in_place;
+use super::shared_file_names::SharedFileName;
 use super::sibling_sessions::SiblingRecords;
-use super::sink_file::version_of;
 use super::sync::{SyncComparer, SyncVerdict};
 use super::top_level_confinement::check_asked_for;
 use crate::error::SessionError;
@@ -359,10 +359,13 @@ impl OfferedEntryJudge<'_> {
         path: &RelPath,
         entry: &Entry,
     ) -> Option<Vec<u64>> {
-        let temporary = self.sink.destination.scratch.shared_name(&entry.name, version_of(entry));
-        let ranges = recorded.held_ranges(path, entry, &temporary);
+        let scratch = &self.sink.destination.scratch;
+        let shared = SharedFileName::find(scratch, held, (path, entry), || Some(*recorded)).ok()?;
+        // If this session knows an earlier name, the file fails when it is opened.
+        self.sink.history.shared_names.note(path, entry, &shared).ok()?;
+        let ranges = recorded.held_ranges(path, entry, &shared.temporary);
         let end = ranges.iter().last()?.end()?;
-        can_resume(held, &temporary, end, entry.size()).then(|| ranges_to_message(&ranges))
+        can_resume(held, &shared.temporary, end, entry.size()).then(|| ranges_to_message(&ranges))
     }
 
     /// Returns the ranges of a begun file that this session can resume.

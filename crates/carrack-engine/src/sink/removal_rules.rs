@@ -22,8 +22,6 @@ use crate::error::SessionError;
 
 /// The rules of deletion in a sync, and its counts.
 pub(super) struct SyncDeletionState {
-    /// Names of carrack's own files.
-    scratch: Arc<ScratchNames>,
     /// The values of `--delete`, if it was given.
     deletion: Option<DeletionRules>,
     filter: Option<ScanFilter>,
@@ -66,7 +64,6 @@ impl SyncDeletionState {
     pub(super) fn new(
         sync: &SyncRules,
         selection: &ScanSelection,
-        scratch: Arc<ScratchNames>,
         destination: Option<Arc<RootDirectory>>,
     ) -> Result<SyncDeletionState, SessionError> {
         let filter = ScanFilter::new(selection);
@@ -81,7 +78,6 @@ impl SyncDeletionState {
         let deletion = sync.deletion.clone();
         let backup = deletion.as_ref().and_then(|deletion| deletion.backup.as_ref());
         Ok(SyncDeletionState {
-            scratch,
             filter,
             directory_rules: DestinationRules::new(destination),
             backup: backup.map(BackupPlace::new).transpose()?,
@@ -135,7 +131,8 @@ impl SyncDeletionState {
     /// Returns true if a name stays even if the source does not have it: excluded names and carrack's own.
     pub(super) fn is_spared(&self, directory: RemovalDirectory<'_>, name: &[u8], is_directory: bool) -> bool {
         let is_journals = name.starts_with(b".carrack-") && name.ends_with(b".journals");
-        let is_own = is_journals || id_of_file_name(name).is_some() || self.scratch.is_own(name);
+        // Other transfers may be writing to them.
+        let is_own = is_journals || id_of_file_name(name).is_some() || ScratchNames::is_temporary(name);
         let is_trash = is_directory && name == TRASH;
         is_own || is_trash || self.is_protected(directory, name, is_directory)
     }
@@ -257,8 +254,7 @@ mod tests {
             deletion: Some(DeletionRules { most, ..DeletionRules::default() }),
             ..SyncRules::default()
         };
-        let scratch = Arc::new(ScratchNames::new(Some(1)).unwrap());
-        SyncDeletionState::new(&sync, &ScanSelection::default(), scratch, None).unwrap()
+        SyncDeletionState::new(&sync, &ScanSelection::default(), None).unwrap()
     }
 
     #[test]
@@ -279,6 +275,9 @@ mod tests {
             (TRASH, false, false),
             (b"f", false, false),
             (b".carrack-x.journals", true, true),
+            // Of any transfer.
+            (b".f.carrack-0123abcd", false, true),
+            (b".f.carrack-0123abcg", false, false),
         ] {
             let root = &RelPath::root();
             let directory = RemovalDirectory { at_sink: root, at_source: root, is_deleted: false };

@@ -121,6 +121,7 @@ impl SiblingJournals {
 }
 
 /// The records of the journals, up to the call of [`SiblingJournals::read_records`] or later.
+#[derive(Clone, Copy)]
 pub(super) struct SiblingRecords<'a>(&'a SiblingJournals);
 
 impl SiblingRecords<'_> {

@@ -235,13 +235,16 @@ impl SinkFile {
     }
 }
 
-/// Returns a tag for temporary names that differs between versions of a file. It need not resist an attacker:
-/// only ranges that the journals record for exactly this version are trusted.
-pub(super) fn version_of(entry: &Entry) -> u16 {
+/// Returns a tag for temporary names that differs between versions of a file, and between the names of one
+/// version. It need not resist an attacker: only ranges that the journals record for exactly this version are
+/// trusted.
+pub(super) fn version_of(entry: &Entry, generation: u8) -> u16 {
     let mut text = entry.size().to_le_bytes().to_vec();
     text.extend_from_slice(&entry.metadata.mtime.seconds.to_le_bytes());
     text.extend_from_slice(&entry.metadata.mtime.nanoseconds.to_le_bytes());
     text.extend_from_slice(&entry.identity.to_le_bytes());
+    // The first name is that of earlier versions of carrack.
+    text.extend((generation > 0).then_some(generation));
     let [a, b, ..] = xxh3(&text);
     u16::from_le_bytes([a, b])
 }
@@ -310,8 +313,9 @@ pub(super) mod tests {
 
     #[test]
     fn versions_have_names_of_their_own() {
-        let [one, same, other] = [100, 100, 101]
-            .map(|size| version_of(&SinkFile::from_announcement(&message(1, size), 1, None).unwrap().entry));
+        let [one, same, other] = [100, 100, 101].map(|size| {
+            version_of(&SinkFile::from_announcement(&message(1, size), 1, None).unwrap().entry, 0)
+        });
         assert!(one == same && one != other);
     }
 

@@ -622,6 +622,45 @@ fn a_file_of_many_parts_arrives_whole() {
     assert_same(&path, &place.sink().join("large/4"));
 }
 
+/// Somebody removes the temporary file of a file in parts: what was in it is not counted for another one, in
+/// this run and in the next.
+#[test]
+fn a_file_in_parts_that_is_removed_meanwhile_comes_again_as_a_whole() {
+    for way in [Way::Local, Way::Push] {
+        let place = Place::new();
+        let size = fs::metadata(place.source().join("large/4")).unwrap().size();
+        let parts = [(0, 4 * MIB), (4 * MIB, 4 * MIB), (8 * MIB, size - 8 * MIB)];
+        let part = |number: usize| place.part(number as u64, "large/4", parts[number].0, parts[number].1);
+        let finish = || ChunkOfEntries { work: ChunkWorkKind::Finish, ..place.files(9, &["large/4"]) };
+        let feed = TestFeed::open([part(0)]);
+        let (summary, observer) = thread::scope(|scope| {
+            scope.spawn(|| {
+                wait_until("a part", || feed.settled() == [0]);
+                // Its record is made within 20 ms.
+                thread::sleep(Duration::from_millis(300));
+                let temporary = place.names().into_iter().find(|name| name.contains(".4.carrack-")).unwrap();
+                fs::remove_file(place.sink().join(temporary)).unwrap();
+                feed.state.lock().unwrap().waiting.extend([part(1), part(2)]);
+                feed.changed.notify_all();
+                wait_until("the others", || feed.settled() == [0, 1, 2]);
+                feed.end();
+            });
+            place.run(way, 1, &feed)
+        });
+        assert_eq!(summary.entries_failed, 2, "{way:?}: {:?}", observer.failures());
+        assert!(observer.failures()[0].contains("is gone"), "{:?}", observer.failures());
+        // Another session knows the journal only.
+        let (summary, _) = place.run(way, 2, &TestFeed::of([part(2)]));
+        assert_eq!(summary.entries_failed, 0);
+        let again = (0..3).map(|number| ChunkOfEntries { is_repeated: true, ..part(number) });
+        let (summary, _) = place.run(way, 3, &TestFeed::of(again.collect::<Vec<_>>()));
+        assert_eq!((summary.entries_failed, summary.bytes_done), (0, 8 * MIB), "the last part is there");
+        let (summary, observer) = place.run(way, 4, &TestFeed::of([finish()]));
+        assert_eq!((summary.files_done, summary.entries_failed), (1, 0), "{:?}", observer.failures());
+        assert_same(&place.source().join("large/4"), &place.sink().join("large/4"));
+    }
+}
+
 /// File flags are set by the session that ends the transfer: only then is all other work on a file done.
 #[test]
 fn flags_are_set_by_the_session_that_is_told_so() {

@@ -16,11 +16,8 @@ use crate::error::BusError;
 use crate::mover::held_chunk::HeldChunkDelivery;
 use crate::queue::{QueueDelivery, QueuePuller, WorkItemHeader, WorkItemKind};
 
-/// Time that a pull waits for a message.
-const PULL_WAIT: Duration = Duration::from_secs(5);
-
-/// The same for the ends of large files: a pair that is released waits for the answer.
-const FILE_ENDS_PULL_WAIT: Duration = Duration::from_secs(1);
+/// Time that a pull waits for a message. A pair that is released keeps its session until the answer.
+const PULL_WAIT: Duration = Duration::from_secs(1);
 
 impl MoverPairTaskContext {
     /// Updates the threshold with a measurement of the session.
@@ -76,7 +73,7 @@ impl MoverPairTaskContext {
     pub(super) async fn get_file_ends(self: Arc<Self>, taken: mpsc::UnboundedSender<TakenWorkChunk>) {
         let ends = self.queue.file_ends();
         while self.feed.wait_for_file_ends().await {
-            match ends.next(FILE_ENDS_PULL_WAIT).await {
+            match ends.next(PULL_WAIT).await {
                 Ok(Some(delivery)) => {
                     let Some(case) = self.accept_or_leave(&delivery).await else { continue };
                     let Some(chunk) = self.take(delivery, case, &taken) else { return };
