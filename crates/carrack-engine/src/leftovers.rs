@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use carrack_journal::{Journal, JournalContents, JournalError, PartialFile, boot_id, id_of_file_name};
 use carrack_model::{RelPath, TransferId, escape};
-use carrack_storage::{RootDirectory, preserve_times};
+use carrack_storage::{RootDirectory, ScratchNames, preserve_times};
 use rustix::fs::{AtFlags, Dir, unlinkat};
 use rustix::io::Errno;
 
@@ -54,7 +54,7 @@ pub fn remove_temporaries(root: &RootDirectory, contents: &JournalContents) -> R
 /// Returns true if it existed.
 fn remove_temporary(root: &RootDirectory, partial: &PartialFile) -> Result<bool, LeftoverError> {
     let path = escape(&root.full_path(&partial.directory, &partial.temporary));
-    if !is_temporary(&partial.temporary) {
+    if !ScratchNames::is_temporary(&partial.temporary) {
         return Err(LeftoverError::NotTemporary(path));
     }
     let directory = match root.open_directory(&partial.directory) {
@@ -67,13 +67,6 @@ fn remove_temporary(root: &RootDirectory, partial: &PartialFile) -> Result<bool,
         Err(Errno::NOENT) => Ok(false),
         Err(errno) => Err(LeftoverError::System { path, error: errno.into() }),
     })
-}
-
-/// The form is `.NAME.carrack-XXXXXXXX`.
-fn is_temporary(name: &[u8]) -> bool {
-    let Some((start, digits)) = name.split_last_chunk::<8>() else { return false };
-    let digits_fit = digits.iter().all(u8::is_ascii_hexdigit);
-    digits_fit && start.starts_with(b".") && start.ends_with(b".carrack-")
 }
 
 /// Removes the remains of a transfer that several sessions carried from the destination's directory. Returns
@@ -147,7 +140,7 @@ mod tests {
             (b".bashrc", false),
             (b"", false),
         ] {
-            assert_eq!(is_temporary(name), is, "{}", escape(name));
+            assert_eq!(ScratchNames::is_temporary(name), is, "{}", escape(name));
         }
     }
 }

@@ -128,12 +128,14 @@ impl ScratchNames {
 
     /// Returns true if a name is a temporary name of this transfer.
     pub fn is_own(&self, name: &[u8]) -> bool {
-        number_of(name).is_some_and(|number| number.starts_with(format!("{:04x}", self.tag).as_bytes()))
+        let own = format!("{:04x}", self.tag);
+        split_temporary(name)
+            .is_some_and(|(kept, number)| kept.len() > 1 && number.starts_with(own.as_bytes()))
     }
 
-    /// Returns true if a name is a temporary name of any transfer.
+    /// Returns true if a name is a temporary name of any transfer: `.NAME.carrack-XXXXXXXX`.
     pub fn is_temporary(name: &[u8]) -> bool {
-        number_of(name).is_some()
+        split_temporary(name).is_some()
     }
 
     /// Calls `create` with temporary names for `name` until one is free.
@@ -174,12 +176,12 @@ impl ScratchNames {
     }
 }
 
-/// Returns the eight digits of a temporary name.
-fn number_of(name: &[u8]) -> Option<&[u8]> {
+/// Splits a temporary name into `.NAME` and its eight digits.
+fn split_temporary(name: &[u8]) -> Option<(&[u8], &[u8])> {
     let (kept, suffix) = name.split_at_checked(name.len().checked_sub(SUFFIX_BYTES)?)?;
     let number = suffix.strip_prefix(b".carrack-")?;
     let is_number = number.iter().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
-    (kept.len() > 1 && kept[0] == b'.' && is_number).then_some(number)
+    (kept.starts_with(b".") && is_number).then_some((kept, number))
 }
 
 /// `.NAME.carrack-XXXXXXXX` with as much of NAME as fits, without a heap allocation.
