@@ -23,13 +23,17 @@ pub fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
 
 /// Calls `look` for at most this time.
 #[track_caller]
-pub fn wait_at_most<T>(patience: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn wait_at_most<T>(patience: Duration, what: &str, look: impl FnMut() -> Option<T>) -> T {
+    try_for(patience, look).unwrap_or_else(|| panic!("in vain: {what}"))
+}
+
+/// Calls `look` until it returns a value, for at most this time.
+fn try_for<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + patience;
     loop {
         match look() {
-            Some(seen) => return seen,
             None if Instant::now() < deadline => thread::sleep(Duration::from_millis(5)),
-            None => panic!("in vain: {what}"),
+            seen => return seen,
         }
     }
 }
@@ -89,11 +93,8 @@ impl Running {
     /// Panics with what the process said in place of these words.
     #[track_caller]
     fn wait_for_words_in(&self, file: &File, words: &str) {
-        let deadline = Instant::now() + PATIENCE;
-        while !said(file).contains(words) {
-            assert!(Instant::now() < deadline, "in vain: {words}, but:\n{}", said(&self.stderr));
-            thread::sleep(Duration::from_millis(5));
-        }
+        try_for(PATIENCE, || said(file).contains(words).then_some(()))
+            .unwrap_or_else(|| panic!("in vain: {words}, but:\n{}", said(&self.stderr)));
     }
 
     #[track_caller]
