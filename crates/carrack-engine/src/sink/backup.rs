@@ -24,7 +24,7 @@ use crate::error::SessionError;
 pub(super) const TRASH: &[u8] = b".carrack-trash";
 
 /// The marker: a directory that contains this file is a backup, and is not deleted.
-const MARKER: &[u8] = b".carrack-backup";
+pub(super) const MARKER: &[u8] = b".carrack-backup";
 
 /// Further names that are tried for an entry whose own name is taken.
 const NAMES_MAX: u32 = 1_000;

@@ -5,17 +5,21 @@
 //! still at the destination. Of a large file that was begun, the reply has the recorded ranges, which the
 //! source leaves out. I/O threads use it, each with another offer.
 
+use std::cell::OnceCell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 
 use carrack_journal::{EntryKey, PartialFile};
-use carrack_model::{Entry, EntryFailure, EntryKind, Metadata, RelPath, Timestamp, text_without_errno};
+use carrack_model::{
+    Entry, EntryFailure, EntryKind, FailureKind, Metadata, RelPath, Timestamp, text_without_errno,
+};
 use carrack_storage::{CaseFoldingDirectory, can_resume, file_times, read_existing_entry};
 use carrack_wire::message::{ControlMessage, HeldRanges, OfferedEntriesMessage, WantedMessage};
 use carrack_wire::{
     EntryTableDecoder, EntryTableItem, EntryTableRecord, ranges_from_message, ranges_to_message,
 };
 
+use super::backup;
 use super::context::SinkContext;
 use super::entry_replacement::EntryReplacement;
 use super::lane::SinkLane;
@@ -147,6 +151,8 @@ struct OfferSection {
     /// `None` if it does not exist.
     held: Option<OwnedFd>,
     folding: Option<CaseFoldingDirectory>,
+    /// True if it lies in a backup, once somebody asked.
+    is_backup: OnceCell<bool>,
 }
 
 impl OfferedEntryJudge<'_> {
@@ -186,7 +192,7 @@ impl OfferedEntryJudge<'_> {
             past.clean(&path, metadata.is_some(), held.as_fd(), &destination.scratch);
         }
         let folding = held.as_ref().and_then(|held| destination.names.folding(held.as_fd(), &path));
-        Ok(OfferSection { path, held, folding })
+        Ok(OfferSection { path, held, folding, is_backup: OnceCell::new() })
     }
 
     fn decide_entry(
@@ -194,22 +200,21 @@ impl OfferedEntryJudge<'_> {
         section: &OfferSection,
         entry: &EntryTableItem<'_>,
     ) -> Result<OfferVerdict, SessionError> {
-        let OfferSection { path, held, folding } = section;
+        let OfferSection { path, held, folding, .. } = section;
         check_asked_for(self.sink.destination.confinement.allows_entry(path, entry.name), || path)?;
-        let verdict = self.compare_entry(path, held.as_ref(), entry)?;
+        let verdict = self.compare_entry(section, entry)?;
         if let (OfferVerdict::Kept, Some(held)) = (&verdict, held) {
             self.claim_kept(folding.as_ref(), path, held.as_fd(), entry.name)?;
         }
         Ok(verdict)
     }
 
-    /// Judges an entry; `held` is its directory, if that exists.
     fn compare_entry(
         &self,
-        path: &RelPath,
-        held: Option<&OwnedFd>,
+        section: &OfferSection,
         entry: &EntryTableItem<'_>,
     ) -> Result<OfferVerdict, SessionError> {
+        let OfferSection { path, held, .. } = section;
         let sync = self.sink.spec.sync.as_ref();
         let Some(held) = held else {
             let makes_none = sync.is_some_and(|sync| sync.existing);
@@ -226,11 +231,45 @@ impl OfferedEntryJudge<'_> {
         };
         match verdict {
             OfferVerdict::Kept => self.defer_missing_flags(path, entry)?,
+            OfferVerdict::Wanted | OfferVerdict::Held(_)
+                if self.would_replace_backup(section, held.as_fd(), entry.name) =>
+            {
+                self.report_backup_in_the_way(path, entry.name)?;
+                return Ok(OfferVerdict::Kept);
+            }
             OfferVerdict::Wanted | OfferVerdict::Held(_) => {
                 EntryReplacement::new(self.lane).report_directory_deletion(held.as_fd(), path, entry.name)
             }
         }
         Ok(verdict)
+    }
+
+    /// Returns true if an entry of a backup has the name. The marker may be replaced by another one.
+    fn would_replace_backup(&self, section: &OfferSection, held: BorrowedFd<'_>, name: &[u8]) -> bool {
+        self.sink.spec.sync.is_some()
+            && name != backup::MARKER
+            && !matches!(read_existing_entry(held, name), Ok(None))
+            && *section.is_backup.get_or_init(|| self.is_in_backup(&section.path))
+    }
+
+    /// Returns true for a directory with the marker of backups, and beneath one.
+    fn is_in_backup(&self, path: &RelPath) -> bool {
+        let mut above = RelPath::root();
+        path.components().any(|name| {
+            let Ok(inner) = above.join(name) else { return false };
+            above = inner;
+            let held = self.sink.destination.open_existing_directory(&above);
+            held.is_some_and(|held| backup::is_marked(held.as_fd(), b"."))
+        })
+    }
+
+    fn report_backup_in_the_way(&self, path: &RelPath, name: &[u8]) -> Result<(), SessionError> {
+        let detail =
+            "a backup of deleted entries has an entry of this name, and nothing in a backup is replaced: \
+                      exclude its directory from the copy"
+                .into();
+        let path = self.sink.destination.path(path, name);
+        self.lane.fail(EntryFailure { path, kind: FailureKind::InTheWay, detail })
     }
 
     /// Returns true for a file that an earlier session may have named without recording it: after a power cut

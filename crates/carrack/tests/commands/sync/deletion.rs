@@ -306,6 +306,38 @@ fn a_backup_where_the_source_has_a_directory_stays() {
 }
 
 #[test]
+fn nothing_in_a_backup_is_replaced_by_the_source() {
+    for ends in ENDS {
+        for way in [&["--backup-dir", "old"][..], &["--trash"]] {
+            let ground = Ground::new();
+            ground.write("src/keep", "", 1_000);
+            ground.write("dst/gone", "the last copy", 1_000);
+            let options = [&["--delete"], way].concat();
+            ground.sync(ends, &options, 0);
+            let backup = if way.len() == 2 {
+                "old".to_owned()
+            } else {
+                let run = names(&ground.path("dst/.carrack-trash"));
+                format!(".carrack-trash/{}", run.iter().find(|name| name.starts_with('2')).unwrap())
+            };
+            fs::create_dir_all(ground.path(&format!("src/{backup}"))).unwrap();
+            ground.write(&format!("src/{backup}/gone"), "the source's", 1_000);
+            ground.write(&format!("src/{backup}/more"), "the source's", 1_000);
+            for options in [&options[..], &["--delete"], &[]] {
+                let output = ground.sync(ends, options, 1);
+                assert!(told(&output).contains("nothing in a backup is replaced"), "{}", told(&output));
+                assert_eq!(
+                    ground.read(&format!("dst/{backup}/gone")),
+                    "the last copy",
+                    "{ends:?} {options:?}"
+                );
+            }
+            assert_eq!(ground.read(&format!("dst/{backup}/more")), "the source's");
+        }
+    }
+}
+
+#[test]
 fn a_file_system_that_is_not_mounted_from_the_start_costs_nothing() {
     let ground = Ground::new();
     for path in ["src/disk", "dst/disk"] {
