@@ -20,6 +20,7 @@ use carrack_model::TransferExecutionId;
 use carrack_options::{MetaSchedulerChoice, colour};
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use crate::commands::output_files::check_output_files;
 use crate::exit::{ExitReason, ExitStatus};
 use crate::lifetime::{format_moment, now_s};
 pub use crate::options::cp::CpArgs;
@@ -112,6 +113,7 @@ fn valid_identity(args: &CpArgs) -> Result<TransferIdentity, UserError> {
     let identity = identify(args, &route, sources, destination)?;
     args.spec(route.far != RemoteEnds::Neither)?;
     args.settings()?;
+    check_output_files(args, &route)?;
     Ok(identity)
 }
 
@@ -222,6 +224,7 @@ impl<'a> CopyJob<'a> {
         settings.begun = begun;
         refuse_meaningless_options(args, &route.far, &settings).map_err(with_usage_exit)?;
         refuse_deletion_by_chance(args, &route).map_err(with_usage_exit)?;
+        check_output_files(args, &route).map_err(with_usage_exit)?;
         // Where both ends are far, this process uses no storage targets.
         if !matches!(route.far, RemoteEnds::Both(..)) && !args.dry_run {
             settings.sharing = grant_exchange(args.transfer.meta_scheduler());

@@ -16,6 +16,7 @@ pub mod man;
 pub mod mkdir;
 pub mod movers;
 pub mod orders;
+mod output_files;
 pub mod resume;
 pub mod rm;
 pub mod serve;

@@ -1,30 +1,55 @@
 //! A file that appears when it is complete: a manifest, a report.
 //!
 //! It is written under a temporary name in its own directory and gets its name at the end, so that an
-//! incomplete file never has that name. If it is dropped before the end, nothing is left.
+//! incomplete file never has that name. If it is dropped before the end, nothing is left. A file that got the
+//! name in the meantime, which may be one of the copy's, is not replaced.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 /// A file under a temporary name.
 #[derive(Debug)]
 pub struct TemporaryOutputFile {
     file: File,
     path: PathBuf,
+    /// The file that it replaces.
+    before: Option<FileVersion>,
     temporary: TemporaryNameCleanup,
 }
 
 /// A name that is removed when the file is dropped.
 #[derive(Debug)]
-struct TemporaryNameCleanup(PathBuf);
+struct TemporaryNameCleanup(Option<PathBuf>);
 
 impl Drop for TemporaryNameCleanup {
     fn drop(&mut self) {
-        // After the rename the name no longer exists; another error can't be handled.
-        let _ = fs::remove_file(&self.0);
+        // An error can't be handled.
+        let _ = self.0.take().map(fs::remove_file);
+    }
+}
+
+/// What tells a file and its contents from others.
+#[derive(Debug, PartialEq, Eq)]
+struct FileVersion {
+    device: u64,
+    inode: u64,
+    size: u64,
+    mtime: Option<SystemTime>,
+}
+
+impl FileVersion {
+    fn of(path: &Path) -> Option<FileVersion> {
+        let found = fs::metadata(path).ok()?;
+        Some(FileVersion {
+            device: found.dev(),
+            inode: found.ino(),
+            size: found.len(),
+            mtime: found.modified().ok(),
+        })
     }
 }
 
@@ -39,19 +64,33 @@ impl TemporaryOutputFile {
             Err(error) => return Err(error),
         };
         let temporary = temporary_beside(&path)?;
-        let before = fs::metadata(&path).ok().map(|found| found.permissions());
-        let mode = before.as_ref().map_or(0o666, |before| before.mode() & 0o777);
+        let rights = fs::metadata(&path).ok().map(|found| found.permissions());
+        let mode = rights.as_ref().map_or(0o666, |rights| rights.mode() & 0o777);
         let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
-        let pending = TemporaryOutputFile { file, path, temporary: TemporaryNameCleanup(temporary) };
+        let before = FileVersion::of(&path);
+        let temporary = TemporaryNameCleanup(Some(temporary));
+        let pending = TemporaryOutputFile { file, path, before, temporary };
         // The umask may have removed some of the permissions.
-        before.map_or(Ok(()), |before| pending.file.set_permissions(before))?;
+        rights.map_or(Ok(()), |rights| pending.file.set_permissions(rights))?;
         Ok(pending)
     }
 
     /// Gives the file its name, durably.
-    pub fn finish(self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// Those of the file system; a file that has got the name since the start stays, and this one keeps its
+    /// temporary name, which the error says.
+    pub fn finish(mut self) -> io::Result<()> {
         self.file.sync_all()?;
-        fs::rename(&self.temporary.0, &self.path)?;
+        let Some(temporary) = self.temporary.0.take() else { return Ok(()) };
+        if FileVersion::of(&self.path) != self.before {
+            let text = "a file got this name, or was changed, while the copy ran, and stays; this one is";
+            return Err(io::Error::other(format!("{text} {}", temporary.display())));
+        }
+        if let Err(error) = fs::rename(&temporary, &self.path) {
+            self.temporary.0 = Some(temporary);
+            return Err(error);
+        }
         File::open(directory_of(&self.path))?.sync_all()
     }
 }
@@ -82,6 +121,25 @@ fn directory_of(path: &Path) -> &Path {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_came_meanwhile_stays() {
+        for existed in [false, true] {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("f");
+            if existed {
+                fs::write(&path, "old").unwrap();
+            }
+            let mut pending = TemporaryOutputFile::create(&path).unwrap();
+            pending.write_all(b"manifest").unwrap();
+            fs::write(directory.path().join("copy"), "new").unwrap();
+            fs::rename(directory.path().join("copy"), &path).unwrap();
+            let refused = pending.finish().unwrap_err().to_string();
+            assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+            let kept = Path::new(refused.rsplit(' ').next().unwrap());
+            assert_eq!(fs::read_to_string(kept).unwrap(), "manifest", "{refused}");
+        }
+    }
 
     #[test]
     fn follows_a_link_and_refuses_what_is_no_file() {

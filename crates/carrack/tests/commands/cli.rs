@@ -302,6 +302,43 @@ fn a_manifest_holds_each_files_digest() {
 }
 
 #[test]
+fn no_file_beside_the_data_replaces_a_copied_one() {
+    let world = World::new();
+    for path in ["tree/sub/f", "tree/m", "dst/tree/sub/f", "log"] {
+        fs::create_dir_all(world.near(path).parent().unwrap()).unwrap();
+        fs::write(world.near(path), "data").unwrap();
+    }
+    for (words, said) in [
+        (&["--manifest", "tree/m", "tree/m", "dst"][..], "is a source"),
+        (&["--log-file", "tree/m", "tree/m", "dst"], "is a source"),
+        (&["--manifest", "log", "tree/m", "log"], "is the destination"),
+        (&["-r", "--manifest", "tree/new", "tree", "dst"], "lies in a source"),
+        (&["-r", "--report", "tree/sub/f", "tree", "h:dst"], "lies in a source"),
+        (&["-r", "--report", "dst/tree/sub/f", "tree", "dst"], "is the copy of"),
+        (&["-r", "--log-file", "dst/tree/sub/f", "tree/", "dst/tree"], "is the copy of"),
+        (&["-r", "--manifest", "dst/m", "tree/m", "dst"], "is the copy of"),
+        (&["--manifest", "new", "--report", "./new", "tree/m", "dst"], "is the file of --manifest"),
+    ] {
+        let output = world.copy(words);
+        assert_exit(&output, 2);
+        assert_says(&output, &[said, "name another file"]);
+    }
+    assert!(!world.near("new").exists() && !world.near("dst/m").exists());
+    for path in ["tree/sub/f", "tree/m", "dst/tree/sub/f", "log"] {
+        assert_eq!(fs::read_to_string(world.near(path)).unwrap(), "data", "{path}");
+    }
+    let beside =
+        ["-r", "--manifest", "dst/sums", "--report", "dst/page", "--log-file", "dst/log", "tree", "dst"];
+    assert_exit(&world.copy(&beside), 0);
+    // What a far source has is known at the end.
+    fs::create_dir(world.far("tree")).unwrap();
+    fs::write(world.far("tree/sums"), "data").unwrap();
+    let output = world.copy(&["-r", "--manifest", "dst/sums", "localhost:tree/", "dst"]);
+    assert_says(&output, &["a file got this name, or was changed, while the copy ran"]);
+    assert_eq!(fs::read_to_string(world.near("dst/sums")).unwrap(), "data");
+}
+
+#[test]
 fn a_dry_run_lists_and_copies_nothing() {
     let world = World::new();
     plant(&world.near("tree"));
