@@ -68,6 +68,9 @@ pub enum SessionError {
     /// The other end was silent for too long.
     #[error("the other end has been silent for {0} s")]
     PeerStalled(u64),
+    /// The process at this end was stopped while other sessions carry the transfer.
+    #[error("it was stopped for {0} s, and others may have taken over its files: it writes nothing more")]
+    Superseded(u64),
     /// The other end is alive, but objects neither arrive nor are acked.
     #[error("nothing has moved on the data connections for {0} s")]
     Stalled(u64),
@@ -293,6 +296,7 @@ impl SessionError {
             SessionError::Later { .. }
             | SessionError::PeerGone
             | SessionError::PeerStalled(_)
+            | SessionError::Superseded(_)
             | SessionError::Stalled(_)
             | SessionError::PeerLeft { .. }
             | SessionError::Transport(Io(_) | Truncated | ClosedEarly | Seal(_)) => RetryChance::Always,

@@ -51,8 +51,8 @@ pub fn remove_temporaries(root: &RootDirectory, contents: &JournalContents) -> R
     Ok(removed)
 }
 
-/// Returns true if it existed.
-fn remove_temporary(root: &RootDirectory, partial: &PartialFile) -> Result<bool, LeftoverError> {
+/// Removes the temporary file of a begun file. Returns true if it existed.
+pub(crate) fn remove_temporary(root: &RootDirectory, partial: &PartialFile) -> Result<bool, LeftoverError> {
     let path = escape(&root.full_path(&partial.directory, &partial.temporary));
     if !ScratchNames::is_temporary(&partial.temporary) {
         return Err(LeftoverError::NotTemporary(path));

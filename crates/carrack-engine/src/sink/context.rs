@@ -65,6 +65,11 @@ pub(super) struct SinkSessionJournals {
 }
 
 impl SinkSessionJournals {
+    /// Returns an error if other sessions may have taken over from this one.
+    pub(super) fn check_takeover(&self) -> Result<(), SessionError> {
+        self.siblings.as_ref().map_or(Ok(()), |siblings| siblings.takeover.check())
+    }
+
     /// True if other sessions carry the transfer at the same time.
     pub(super) fn is_shared(&self) -> bool {
         self.siblings.is_some()

@@ -87,6 +87,7 @@ fn make_links(lane: &SinkLane<'_>, is_complete: bool) -> Result<u64, SessionErro
 
 /// Sets the metadata of directories and the flags of files.
 fn set_directories(lane: &SinkLane<'_>) -> Result<u64, SessionError> {
+    lane.sink.history.check_takeover()?;
     let Some(spool) = lane.sink.spools.take_directories() else { return Ok(0) };
     let mut failures = Vec::new();
     let done = spool.finish(&lane.sink.attributes.times, |failure| failures.push(failure));

@@ -89,7 +89,7 @@ impl<'a> SinkLane<'a> {
 
     /// Returns true if the session ends: no new work is begun then.
     pub(super) fn is_stopped(&self) -> bool {
-        self.fault.has_ended()
+        self.fault.has_ended() || self.sink.history.check_takeover().is_err()
     }
 
     /// Runs a request to the destination's storage, which is repeated after an error that may pass. Without a
@@ -100,7 +100,16 @@ impl<'a> SinkLane<'a> {
         mut request: impl FnMut() -> Result<T, SinkError>,
     ) -> Result<T, SinkError> {
         let requests = &self.sink.destination.requests;
-        requests.run_with_retries(target, self, |_| request(), sink_error_may_pass)
+        let request = |_| self.check_takeover().and_then(|()| request());
+        requests.run_with_retries(target, self, request, sink_error_may_pass)
+    }
+
+    /// Returns an error, which ends the session, if other sessions may have taken over from it.
+    pub(super) fn check_takeover(&self) -> Result<(), SinkError> {
+        self.sink.history.check_takeover().map_err(|error| {
+            self.fault.raise(error, self);
+            SinkError::Ended
+        })
     }
 
     /// Counts an entry that failed by an error of the storage, if it is one.

@@ -222,6 +222,7 @@ impl<'a> SinkLargeFileHandler<'a> {
         if file.portion.part_offset().is_some() {
             return growing.commit_part(dress, syncs, &|| !self.lane.is_stopped());
         }
+        self.lane.check_takeover()?;
         let mut writes = file.integrity.lock_writes();
         if writes.are_lost() {
             return Err(SinkError::Write { action: "writing back", error: Errno::IO.into() });

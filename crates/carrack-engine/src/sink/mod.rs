@@ -20,6 +20,7 @@
 //! | [`write_queue`] | the I/O threads' work: connections with data, objects, ends of files | all |
 //! | [`commit_group`], [`syncer`], [`recorder`], [`committer`] | group commit (L12) | `carrack-commit` |
 //! | [`unconfirmed_writes`] | written objects that the source has not confirmed | I/O, comm |
+//! | [`takeover_guard`] | the end of a session that was stopped while others took over | all |
 //! | [`past_sessions`], [`sibling_sessions`] | the records of earlier sessions, and of parallel ones | I/O |
 //! | [`shared_file_names`] | the temporary names of files that several sessions write | I/O |
 //! | [`backup`], [`destination_rules`] | the backup directory, and the filter rules of directories | I/O |
@@ -81,6 +82,7 @@ mod sizing;
 mod spill;
 mod sync;
 mod syncer;
+mod takeover_guard;
 mod top_level_confinement;
 mod unconfirmed_writes;
 mod write_combining;
@@ -282,7 +284,7 @@ impl SessionJournals {
         let SinkTransferJournal { journal, recovered, path, siblings, .. } = records;
         SessionJournals {
             past: recovered.map(|recovered| PastSessions::new(recovered, path.clone())),
-            siblings: siblings.map(|directory| SiblingJournals::new(directory, path.clone())),
+            siblings: siblings.map(|directory| SiblingJournals::new(directory, journal.id(), path.clone())),
             journal: Some((journal, path)),
         }
     }

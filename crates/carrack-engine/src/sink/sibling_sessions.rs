@@ -9,26 +9,33 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use carrack_journal::{EntryKey, JournalError, JournalFollower, boot_id, id_of_file_name};
+use carrack_journal::{EntryKey, JournalError, JournalFollower, boot_id, id_of_file_name, inspect};
 use carrack_model::{Entry, RangeSet, RelPath, TransferId};
 use carrack_storage::{RootDirectory, preserve_times};
 use rustix::fs::{AtFlags, Dir, statat, unlinkat};
 use rustix::io::Errno;
 
 use super::past_sessions::is_same_version;
+use super::takeover_guard::TakeoverGuard;
 use crate::error::SessionError;
+use crate::leftovers::remove_temporary;
 
 /// The journals of the other sessions. All threads of the sink read them.
 pub(super) struct SiblingJournals {
     directory: OwnedFd,
+    /// This session's journal.
+    own: TransferId,
     /// For messages.
     journal_path: String,
     journals: Mutex<HashMap<TransferId, JournalFollower>>,
+    /// Ends this session if they may have taken over.
+    pub(super) takeover: TakeoverGuard,
 }
 
 impl SiblingJournals {
-    pub(super) fn new(directory: OwnedFd, journal_path: String) -> SiblingJournals {
-        SiblingJournals { directory, journal_path, journals: Mutex::default() }
+    pub(super) fn new(directory: OwnedFd, own: TransferId, journal_path: String) -> SiblingJournals {
+        let (journals, takeover) = Default::default();
+        SiblingJournals { directory, own, journal_path, journals, takeover }
     }
 
     fn journals(&self) -> MutexGuard<'_, HashMap<TransferId, JournalFollower>> {
@@ -70,14 +77,32 @@ impl SiblingJournals {
         Ok(SiblingRecords(self))
     }
 
-    /// Removes all journals, as the transfer is complete.
+    /// Removes all journals, as the transfer is complete, and the begun files that are of no use any more: of
+    /// versions that the source had before.
     pub(super) fn remove_all_journals(&self, root: &RootDirectory) -> Result<(), SessionError> {
+        self.remove_begun_files(root);
         self.remove_with_directory(root, || {
             for name in self.names().unwrap_or_default() {
                 let _ = unlinkat(&self.directory, &*name, AtFlags::empty());
             }
             Ok(())
         })
+    }
+
+    /// Removes the temporary files that the journals record, except those of sessions that are still there,
+    /// of another transfer between the same places. A file that can't be removed stays.
+    fn remove_begun_files(&self, root: &RootDirectory) {
+        let Ok(boot) = boot_id() else { return };
+        let names = self.names().unwrap_or_default();
+        for id in names.iter().filter_map(|name| id_of_file_name(name.to_bytes())) {
+            let Ok(contents) = inspect(self.directory.as_fd(), id, boot) else { continue };
+            if id != self.own && contents.is_in_use {
+                continue;
+            }
+            for partial in &contents.partials {
+                let _ = remove_temporary(root, partial);
+            }
+        }
     }
 
     /// Ends a session without records for later ones: `remove` removes its journal.

@@ -154,6 +154,11 @@ impl Journal {
         Ok((journal, contents(header, findings, false)))
     }
 
+    /// The ID by which it is found.
+    pub fn id(&self) -> TransferId {
+        self.place.id()
+    }
+
     /// Returns true if a lock keeps other processes out; false on file systems without locks.
     pub fn is_locked(&self) -> bool {
         self.is_locked

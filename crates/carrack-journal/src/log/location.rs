@@ -69,6 +69,10 @@ impl JournalLocation {
         Ok(JournalLocation { directory, id })
     }
 
+    pub fn id(&self) -> TransferId {
+        self.id
+    }
+
     fn name(&self) -> String {
         file_name(self.id)
     }
