@@ -57,7 +57,7 @@ pub enum SinkError {
     },
     /// The operation is denied even to the owner (`EPERM`), mostly by file flags.
     #[error(
-        "{action} failed: {error}; `lsattr` shows whether it or its directory is immutable or append-only, `chattr -i -a` ends that"
+        "{action} failed: {error}; `lsattr` shows whether it or its directory is immutable or append-only, `chattr -i -a` ends that; with a sticky bit (ls -ld: t) only owners replace files"
     )]
     NotPermitted {
         /// The operation.

@@ -256,6 +256,15 @@ impl UncommittedFile {
         !self.is_committed.load(Relaxed)
     }
 
+    /// Returns true if another program has removed the temporary file: what is written to it is lost. A file
+    /// that another session has given its name is not removed.
+    pub fn is_removed(&self) -> bool {
+        // Some file systems count no links.
+        let is_unlinked = fstat(&self.file).is_ok_and(|stat| stat.st_nlink == 0);
+        let by_name = || statat(&self.directory, self.temporary_name(), AtFlags::SYMLINK_NOFOLLOW);
+        is_unlinked && matches!(by_name(), Err(Errno::NOENT))
+    }
+
     /// The directory of the file.
     pub fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()

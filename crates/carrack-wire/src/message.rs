@@ -577,6 +577,10 @@ pub struct RangesToSend {
     /// The file has holes and no ranges from earlier sessions: the sink creates it, even if no range follows.
     #[prost(bool, tag = "3")]
     pub makes_file: bool,
+    /// At the end of a file in parts: its holes, as `OpenFileMessage.holes`. The sink looks whether it has
+    /// the rest.
+    #[prost(uint64, repeated, tag = "4")]
+    pub file_holes: Vec<u64>,
 }
 
 /// A chunk of the session.

@@ -445,6 +445,7 @@ impl GroupCommitter {
         }
         let mut batch = group.bundles;
         for (number, written) in &group.files {
+            self.syncer.check_still_there(written)?;
             written.record(*number, &mut batch);
         }
         if batch.is_empty() {

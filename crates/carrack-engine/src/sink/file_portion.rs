@@ -21,6 +21,8 @@ pub(super) struct RangesToReceive {
     part: Option<ByteRange>,
     /// Its holes, which are not sent. In a partial transfer only those of the part.
     holes: RangeSet,
+    /// At the end of a file in parts: all its holes.
+    file_holes: RangeSet,
     /// True if other sessions write a part of the file.
     is_part: bool,
     /// True for a file with holes of which no range arrived before: it is created even if no object arrives.
@@ -46,6 +48,7 @@ impl RangesToReceive {
             there: RangeSet::new(),
             part: part.transpose()?,
             holes,
+            file_holes: RangeSet::new(),
             is_part: false,
             makes_file: false,
         })
@@ -65,6 +68,7 @@ impl RangesToReceive {
     pub(super) fn set_session_ranges(&mut self, coming: &RangesToSend) -> Result<(), SessionError> {
         assert!(self.past.is_none(), "one session goes on with a file, or several share it");
         self.there = ranges_from_message(&coming.ranges, self.size)?.missing_of(self.size);
+        self.file_holes = ranges_from_message(&coming.file_holes, self.size)?;
         self.is_part = coming.is_part;
         self.makes_file = coming.makes_file;
         Ok(())
@@ -90,6 +94,16 @@ impl RangesToReceive {
     /// The record of an earlier session.
     pub(super) fn earlier_record(&self) -> Option<&PartialFile> {
         self.past.as_ref()
+    }
+
+    /// The holes of a file of which all parts have arrived.
+    pub(super) fn file_holes(&self) -> impl Iterator<Item = ByteRange> {
+        self.file_holes.iter()
+    }
+
+    /// Returns true if this session ends a file of which all parts have arrived.
+    pub(super) fn ends_parts(&self) -> bool {
+        self.there.is_whole(self.size) && !self.is_part
     }
 
     /// Bytes of holes, which count as copied without being sent.
@@ -151,7 +165,9 @@ mod tests {
     fn what_others_bring_is_held_here() {
         let mut shared = RangesToReceive::from_announcement(&with_holes(&[]), 100, None).unwrap();
         let ours = ranges_to_message(&ranges(&[(20, 30)]));
-        shared.set_session_ranges(&RangesToSend { ranges: ours, is_part: true, makes_file: false }).unwrap();
+        shared
+            .set_session_ranges(&RangesToSend { ranges: ours, is_part: true, ..RangesToSend::default() })
+            .unwrap();
         assert!(shared.is_part() && !shared.must_exist());
         assert_eq!(shared.held_ranges(), ranges(&[(0, 20), (50, 50)]));
         shared.set_session_ranges(&RangesToSend::default()).unwrap();

@@ -89,6 +89,16 @@ fn file_system_of(lane: &SinkLane<'_>, held: BorrowedFd<'_>) -> Option<Arc<Mount
     storage.file_systems().file_system_of(held).ok()
 }
 
+/// Returns an error if a part of a file is missing at its end: it was counted in a file that is gone.
+fn check_all_parts_held(lane: &SinkLane<'_>, file: &SinkFile, temporary: &[u8]) -> Result<(), SinkError> {
+    let records = lane.sink.history.siblings.as_ref().and_then(|siblings| siblings.read_records().ok());
+    let mut held = records.ok_or(SinkError::Vanished)?.held_ranges(file.directory(), &file.entry, temporary);
+    for hole in file.portion.file_holes() {
+        held.cover(hole);
+    }
+    if held.is_whole(file.entry.size()) { Ok(()) } else { Err(SinkError::Vanished) }
+}
+
 /// Opens a file that several sessions share. A file without ranges in this session must already exist.
 fn open_shared_file(
     lane: &SinkLane<'_>,
@@ -97,12 +107,16 @@ fn open_shared_file(
     spec: NewLargeFileSpec<'_>,
 ) -> Result<(UncommittedFile, StripeOutcome), SinkError> {
     assert!(lane.sink.history.is_shared(), "several sessions write to a file that is shared");
+    lane.check_takeover()?;
     let (name, history) = (&file.entry.name, &lane.sink.history);
     let place = (file.directory(), &file.entry);
     let shared = SharedFileName::find(&lane.sink.destination.scratch, directory.as_fd(), place, || {
         history.siblings.as_ref()?.read_records().ok()
     })?;
     history.shared_names.note(file.directory(), &file.entry, &shared)?;
+    if !shared.is_first() && file.portion.ends_parts() {
+        check_all_parts_held(lane, file, &shared.temporary)?;
+    }
     let temporary = shared.temporary;
     if !file.portion.must_exist() {
         return UncommittedFile::open_shared(directory, name, &temporary, spec);

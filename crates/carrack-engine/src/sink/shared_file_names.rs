@@ -2,8 +2,9 @@
 //!
 //! The sessions agree on a name without a message: it follows from the file's version. If a file of that name
 //! is gone although journals record ranges of it (somebody removed it), none of those ranges may be counted
-//! for a file that takes its place: the sessions go on with the next name. A session that knows the earlier
-//! name fails the file, as parts that were reported as done are lost; a later run sends them all.
+//! for a file that takes its place: the sessions go on with the next name. The file fails, as parts that were
+//! reported as done are lost: in a session that knows the earlier name, and at the end, where the records are
+//! compared with the file. A later run sends the missing parts.
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -55,6 +56,11 @@ impl SharedFileName {
                     || records.held_ranges(directory, entry, &name.temporary).is_empty()
             })
             .ok_or(SinkError::Vanished)
+    }
+
+    /// True if no file of this version is gone.
+    pub(super) fn is_first(&self) -> bool {
+        self.generation == 0
     }
 
     fn new(scratch: &ScratchNames, entry: &Entry, generation: u8) -> SharedFileName {

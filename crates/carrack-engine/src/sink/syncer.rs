@@ -201,6 +201,20 @@ impl FileSystemSyncer {
         Ok(count)
     }
 
+    /// Returns an error if the temporary file of a part was removed: the part would count as held in a file
+    /// that another session makes in its place.
+    pub(super) fn check_still_there(&self, written: &WrittenFileRanges) -> Result<(), SessionError> {
+        let open = written.file.as_ref().filter(|file| written.end.is_none() && file.portion.is_part());
+        match open.and_then(|file| Some((file, file.uncommitted_file()?))) {
+            Some((file, growing)) if growing.is_removed() => {
+                let path = escape(&self.root.full_path(file.directory(), &file.entry.name));
+                let detail = "another program has removed its temporary file".to_owned();
+                Err(SessionError::not_durable(path, detail, true))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn broken_at(&self, file: &SinkFile, error: SinkError) -> SessionError {
         let (path, detail) =
             (escape(&self.root.full_path(file.directory(), &file.entry.name)), text_without_errno(&error));

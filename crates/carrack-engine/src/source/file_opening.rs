@@ -234,6 +234,10 @@ impl SourceLargeFileOpener<'_> {
             is_part: matches!(opening.part, Some(FilePart::Range(_))),
             makes_file: !holes.is_empty()
                 && !sink_has_bytes_in(&opening, own.unwrap_or(ByteRange::new(0, size))),
+            file_holes: match opening.part {
+                Some(FilePart::Finish) => ranges_to_message(&file.holes()),
+                _ => Vec::new(),
+            },
         });
         let wanted_bytes = missing.as_ref().map_or(size, RangeSet::covered_bytes);
         assert!(wanted_bytes <= size, "no more is missing than the file has");

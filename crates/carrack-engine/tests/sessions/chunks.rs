@@ -661,6 +661,36 @@ fn a_file_in_parts_that_is_removed_meanwhile_comes_again_as_a_whole() {
     }
 }
 
+/// As before; the sessions that come after do not know the file that was removed.
+#[test]
+fn a_file_in_parts_does_not_end_without_those_that_were_removed() {
+    let place = Place::new();
+    let path = place.source().join("large/4");
+    // The file ends in a hole, which no record holds.
+    let size = fs::metadata(&path).unwrap().size() + 4 * MIB;
+    fs::File::options().write(true).open(&path).unwrap().set_len(size).unwrap();
+    let parts = [(0, 4 * MIB), (4 * MIB, 4 * MIB), (8 * MIB, size - 8 * MIB)];
+    let part = |number: usize| place.part(number as u64, "large/4", parts[number].0, parts[number].1);
+    let finish = || ChunkOfEntries { work: ChunkWorkKind::Finish, ..place.files(9, &["large/4"]) };
+    let (summary, _) = place.run(Way::Local, 1, &TestFeed::of([part(0)]));
+    assert_eq!(summary.entries_failed, 0);
+    let temporary = place.names().into_iter().find(|name| name.contains(".4.carrack-")).unwrap();
+    fs::remove_file(place.sink().join(temporary)).unwrap();
+    let (summary, _) = place.run(Way::Local, 2, &TestFeed::of([part(1), part(2)]));
+    assert_eq!(summary.entries_failed, 0);
+    let (summary, observer) = place.run(Way::Local, 3, &TestFeed::of([finish()]));
+    assert_eq!((summary.files_done, summary.entries_failed), (0, 1));
+    assert!(observer.failures()[0].contains("is gone"), "{:?}", observer.failures());
+    assert!(!place.sink().join("large/4").exists());
+    let again = (0..3).map(|number| ChunkOfEntries { is_repeated: true, ..part(number) });
+    let (summary, _) = place.run(Way::Local, 4, &TestFeed::of(again.collect::<Vec<_>>()));
+    assert_eq!(summary.entries_failed, 0);
+    assert!(summary.bytes_done < 9 * MIB, "the other parts are there, and the hole counts: {summary:?}");
+    let (summary, observer) = place.run(Way::Local, 5, &TestFeed::of([finish()]));
+    assert_eq!((summary.files_done, summary.entries_failed), (1, 0), "{:?}", observer.failures());
+    assert_same(&path, &place.sink().join("large/4"));
+}
+
 /// File flags are set by the session that ends the transfer: only then is all other work on a file done.
 #[test]
 fn flags_are_set_by_the_session_that_is_told_so() {
