@@ -126,6 +126,19 @@ impl FleetUserClient {
         Ok(self.with_wait_reason(record).await)
     }
 
+    /// Submits the rest of an ended transfer: the copy goes to where the ended one has brought it, and what
+    /// is there does not travel again. The ended transfer's messages and counts stay with its own ID.
+    async fn submit_again(&self, ended: TransferRecord) -> Result<TransferRecord, TransferOperationError> {
+        let TransferRecord { submission, leg, user, .. } = ended;
+        let mut options = submission.options.without_stop();
+        let typed = submission.destination.path.trim_end_matches('/');
+        // The destination exists by now, and would be the directory that the copy gets its name in.
+        if leg.is_some_and(|leg| leg.only.is_none() && leg.sink.trim_end_matches('/') == typed) {
+            options = options.with("no-target-directory", true);
+        }
+        self.accept_submission(user, TransferSubmission { options, not_before_ms: None, ..submission }).await
+    }
+
     async fn apply_control_order(
         &self,
         user: &str,
@@ -140,13 +153,17 @@ impl FleetUserClient {
             )));
         }
         if record.state.is_over() {
-            let (message, hint) = match order {
-                TransferControlOrder::Resume => (
-                    format!("transfer {} is {} already", record.id, record.state),
-                    "submit it again: what is at the destination does not travel again",
-                ),
-                _ => (format!("transfer {} is {} already", record.id, record.state), ""),
+            let hint = match (order, record.state) {
+                (TransferControlOrder::Resume, _) if record.has_left_something() => {
+                    return self.submit_again(record).await;
+                }
+                (TransferControlOrder::Resume, TransferState::Done) => "there is nothing left to do",
+                (TransferControlOrder::Resume, _) => {
+                    "submit it again: what is at the destination does not travel again"
+                }
+                (TransferControlOrder::Cancel | TransferControlOrder::Pause, _) => "",
             };
+            let message = format!("transfer {} is {} already", record.id, record.state);
             return Err(TransferOperationError::Refused { message, hint: hint.into() });
         }
         let changed = self.transfers.update(&record.id, |record| match (order, record.state) {

@@ -388,6 +388,12 @@ pub struct TransferRecord {
 }
 
 impl TransferRecord {
+    /// Returns true for an ended transfer that may be tried again: it failed, or some of its entries did.
+    pub fn has_left_something(&self) -> bool {
+        let has_failures = self.tally.entries_failed > 0;
+        self.state == TransferState::Failed || self.state == TransferState::Done && has_failures
+    }
+
     /// A new record in the state queued.
     pub fn queued(
         id: String,

@@ -32,6 +32,17 @@ const LEFT_TO_NEAR: Duration = Duration::from_secs(1);
 /// Upper bound of reasons written after one look: each costs a write, however many transfers wait for movers.
 const REASONS_AT_ONCE: usize = 20;
 
+/// Returns true if `other` copies between the places of `record`, and comes first: it has begun, or was
+/// submitted before.
+fn is_rival(other: &TransferRecord, record: &TransferRecord, now_ms: u64) -> bool {
+    let is_before = (other.submitted_ms, &other.id) < (record.submitted_ms, &record.id);
+    let waits = other.state == TransferState::Queued && other.is_due(now_ms);
+    let [ours, theirs] = [record, other].map(|record| &record.submission);
+    other.id != record.id
+        && (&ours.source, &ours.destination) == (&theirs.source, &theirs.destination)
+        && (other.leg.is_some() || waits && is_before)
+}
+
 /// The result of a look.
 #[derive(Default)]
 struct WaitingTransferIntake {
@@ -86,6 +97,14 @@ impl FleetManager {
         known
             .owned
             .insert(transfer.to_owned(), ManagedTransfer { wanted, term, user, since: Instant::now() });
+    }
+
+    /// Returns a reason to wait if another transfer copies between the same places: they would have their
+    /// journals and temporary files in common.
+    pub(super) fn rival_reason(&self, record: &TransferRecord) -> Option<String> {
+        let (known, now_ms) = (self.lock_state(), now_ms());
+        let rival = known.records.all().find(|other| is_rival(other, record, now_ms))?;
+        Some(format!("transfer {} copies between the same places", rival.id))
     }
 
     /// Records that a transfer is no longer this manager's.
@@ -212,20 +231,32 @@ fn pair_capacity(movers: &[Arc<MoverRecord>]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transfer_records::{TransferOptions, TransferSubmission};
+    use crate::transfer_records::ResolvedTransferPaths;
+
+    fn record(id: &str, submitted_ms: u64) -> TransferRecord {
+        let submission = serde_json::from_str(r#"{"source":"east:/a","destination":"west:/b"}"#).unwrap();
+        TransferRecord::queued(id.into(), "alice", submission, submitted_ms)
+    }
+
+    #[test]
+    fn one_of_two_copies_between_the_same_places_waits() {
+        let (first, second) = (record("1", 10_000), record("2", 10_000));
+        assert!(is_rival(&first, &second, 10_000) && !is_rival(&second, &first, 10_000));
+        assert!(!is_rival(&first, &first, 10_000));
+        let mut begun = second.clone();
+        begun.leg = Some(ResolvedTransferPaths { source: "/a".into(), sink: "/b".into(), only: None });
+        assert!(is_rival(&begun, &first, 10_000));
+        let mut other = first.clone();
+        other.submission.destination = "west:/c".parse().unwrap();
+        assert!(!is_rival(&other, &second, 10_000));
+        let mut later = first;
+        later.submission.not_before_ms = Some(20_000);
+        assert!(!is_rival(&later, &second, 10_000));
+    }
 
     #[test]
     fn what_is_read_elsewhere_is_left_to_nearer_managers_for_a_moment() {
-        let submission = TransferSubmission {
-            source: "east:/a".parse().unwrap(),
-            destination: "west:/b".parse().unwrap(),
-            options: TransferOptions::default(),
-            priority: 5,
-            label: String::new(),
-            not_before_ms: None,
-            umask: None,
-        };
-        let record = TransferRecord::queued("1".into(), "alice", submission, 10_000);
+        let record = record("1", 10_000);
         for (near, now_ms, left) in [
             (&["west"][..], 10_000, true),
             (&["west"], 10_999, true),

@@ -386,6 +386,10 @@ impl TransferManagementTask {
 
     async fn resolve_and_store_paths(&mut self) -> Result<CoordinatorStepResult, BusError> {
         let manager = Arc::clone(&self.manager);
+        if let Some(reason) = manager.rival_reason(self.record()?) {
+            manager.lock_state().stuck.insert(self.id.clone());
+            return Ok(CoordinatorStepResult::Unsettled(reason));
+        }
         let (leg, resumes) = match resolve_destination(&manager, self.record()?).await {
             Ok(settled) => settled,
             Err(

@@ -204,6 +204,8 @@ async fn pause(
 }
 
 /// Resume a paused transfer, or try failed entries again
+///
+/// A fleet submits an ended transfer again: the record is the new transfer's, with an ID of its own.
 #[utoipa::path(post, path = "/v1/transfers/{id}/resume", operation_id = "resume",
     params(("id" = String, Path, description = "Its id, or the beginning of it that no other has")),
     security(("token" = ["transfers.modify"])),

@@ -154,9 +154,8 @@ impl LocalQueueState {
             }
             (TransferControlOrder::Pause, Queued) => record.state = Paused,
             (TransferControlOrder::Resume, Paused) => requeue(&mut record),
-            (TransferControlOrder::Resume, Failed) => requeue_without_stop(&mut record),
-            (TransferControlOrder::Resume, Done) if record.tally.entries_failed > 0 => {
-                requeue_without_stop(&mut record)
+            (TransferControlOrder::Resume, _) if record.has_left_something() => {
+                requeue_without_stop(&mut record);
             }
             (TransferControlOrder::Cancel, Cancelled)
             | (TransferControlOrder::Pause, Paused)

@@ -25,6 +25,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
+use super::movers::parse_leftovers_age;
 use crate::exit::ExitStatus;
 use crate::lifetime;
 use crate::options::nats::NatsArgs;
@@ -127,8 +128,8 @@ pub struct ManagerArgs {
 
     /// Time for which journals and temporary files of a transfer that failed or was cancelled stay at the
     /// destination, where it resumes from them if it is submitted again; then a mover of the site removes
-    /// them (`carrack movers clean` does it at once)
-    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = lifetime::parse)]
+    /// them: two minutes at least (`carrack movers clean` does it before)
+    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = parse_leftovers_age)]
     keep_leftovers: Duration,
 
     /// A site that this manager is near to; several may be named. Transfers whose source is there it takes at

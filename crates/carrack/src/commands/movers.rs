@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use carrack_cluster::bus::NatsBus;
-use carrack_cluster::destination_leftovers::{ClearedLeftovers, clear_leftovers};
+use carrack_cluster::destination_leftovers::{ClearedLeftovers, LEFTOVERS_KEPT_MIN, clear_leftovers};
 use carrack_cluster::error::BusError;
 use carrack_cluster::transfers::TransferStore;
 use clap::{Args, Subcommand};
@@ -51,11 +51,17 @@ enum MoversCommand {
 #[command(after_long_help = exit::help(""))]
 struct LeftoversCleanArgs {
     /// Only of transfers that ended longer ago: two minutes at least
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = lifetime::parse)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_leftovers_age)]
     older: Duration,
 
     #[command(flatten)]
     nats: NatsArgs,
+}
+
+/// Reads the age of what may be removed. Messages of the transfer's end may still be on their way.
+pub fn parse_leftovers_age(text: &str) -> Result<Duration, String> {
+    let age = lifetime::parse(text)?;
+    if age < LEFTOVERS_KEPT_MIN { Err("two minutes at least: 2m".to_owned()) } else { Ok(age) }
 }
 
 /// Lists the movers, or cleans up.

@@ -1,5 +1,7 @@
 //! `carrack cancel`, `carrack pause`, and `carrack resume` of a submitted transfer.
 
+use std::io::{self, Write};
+
 use carrack_register::transfer_operations::TransferControlOrder;
 use clap::Args;
 
@@ -7,7 +9,8 @@ use super::transfer_lists::find_own_copy;
 use crate::exit::{self, ExitStatus};
 use crate::options::transfer_server::{ServerConnectionArgs, connect_to_register};
 use crate::register::background;
-use crate::user_error::UserError;
+use crate::user_error::{UserError, escape_control_characters};
+use crate::views::output::stdout_error;
 
 /// End a transfer
 ///
@@ -65,12 +68,18 @@ pub fn pause(args: &PauseArgs) -> ExitStatus {
     send_order(&args.order.id, &args.order.target, TransferControlOrder::Pause)
 }
 
-/// Sends an order; returns when it is stored.
+/// Sends an order; returns when it is stored. Prints the ID of a transfer that continues as another one.
 pub fn send_order(id: &str, target: &ServerConnectionArgs, order: TransferControlOrder) -> ExitStatus {
-    exit_status_of(
-        connect_to_register(target)
-            .and_then(|target| target.wait(target.control.issue_order(&target.user, id, order))),
-    )
+    let given = connect_to_register(target)
+        .and_then(|target| target.wait(target.control.issue_order(&target.user, id, order)))
+        .and_then(|record| if record.id.starts_with(id) { Ok(()) } else { print_new_id(id, &record.id) });
+    exit_status_of(given)
+}
+
+fn print_new_id(id: &str, new: &str) -> Result<(), UserError> {
+    let [id, shown] = [id, new].map(escape_control_characters);
+    eprintln!("carrack: transfer {id} goes on as {shown}");
+    writeln!(io::stdout(), "{shown}").map_err(|error| stdout_error(&error))
 }
 
 fn exit_status_of<T>(given: Result<T, UserError>) -> ExitStatus {

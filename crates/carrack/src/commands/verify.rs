@@ -280,6 +280,10 @@ impl<'a> ValidatedVerifyCommand<'a> {
                 trouble.print();
                 ExitStatus::of_counts(verified.equal, 1)
             }
+            Ok(()) if self.args.manifest.is_some() && verified.equal + verified.failed() == 0 => {
+                UserError::new("the manifest names no file: nothing was compared").print();
+                ExitStatus::Nothing
+            }
             Ok(()) => ExitStatus::of_counts(verified.equal, verified.failed()),
         };
         if loss { exit.partial_if_complete() } else { exit }

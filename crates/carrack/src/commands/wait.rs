@@ -94,14 +94,12 @@ fn outcome_error(record: &TransferRecord) -> Option<UserError> {
     let id = &record.id;
     let trouble = match record.state {
         TransferState::Failed => UserError::new(format!("transfer {id} failed: {}", record.reason))
-            .hint(resume_advice(record, "goes on where it ended")),
+            .hint(format!("`carrack resume {id}` goes on where it ended")),
         TransferState::Cancelled => UserError::new(format!("transfer {id} was cancelled")),
         _ if record.tally.entries_failed > 0 => {
             let failed = entries(record.tally.entries_failed);
-            UserError::new(format!("{failed} of transfer {id} could not be copied")).hint(format!(
-                "`carrack status {id}` names them; {}",
-                resume_advice(record, "tries them again")
-            ))
+            UserError::new(format!("{failed} of transfer {id} could not be copied"))
+                .hint(format!("`carrack status {id}` names them; `carrack resume {id}` tries them again"))
         }
         _ if record.violates_strict() => UserError::new(format!(
             "something of transfer {id} could not be kept, which is a failure with --strict"
@@ -110,13 +108,4 @@ fn outcome_error(record: &TransferRecord) -> Option<UserError> {
         _ => return None,
     };
     Some(trouble.escaped())
-}
-
-/// Returns the advice for resuming a transfer that is over: a machine's queue keeps it for that, a fleet does
-/// not.
-fn resume_advice(record: &TransferRecord, what: &str) -> String {
-    match record.leg {
-        None => format!("`carrack resume {}` {what}", record.id),
-        Some(_) => format!("submitted again it {what}: what is at the destination does not travel again"),
-    }
 }

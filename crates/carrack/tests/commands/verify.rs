@@ -283,6 +283,10 @@ fn a_manifest_of_a_copy_is_met_and_missed() {
         .current_dir(places.near("")));
     assert_exit(&copied, 0);
     let verify = |manifest: &str| verify(&places, &["--json", "--manifest", manifest, &far]);
+    fs::write(places.near("empty"), "").unwrap();
+    let output = verify("empty");
+    assert_exit(&output, 3);
+    assert_says(&output, &["names no file"]);
     // A manifest holds no names that are not UTF-8.
     let output = verify("m");
     assert_exit(&output, 1);

@@ -18,6 +18,7 @@ pub mod program;
 pub mod stage;
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::symlink;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -323,6 +324,9 @@ fn a_fleet_is_asked_by_its_verbs() {
     let paused = stage.record(&id).tally.bytes_done;
     thread::sleep(Duration::from_secs(2));
     assert_eq!(stage.record(&id).tally.bytes_done, paused);
+    let twin = stage.asked(&["submit", &from, &to]);
+    wait_for("the same copy waits", || stage.record(&twin).waits_for.contains(&id).then_some(()));
+    stage.asked(&["cancel", &twin]);
     stage.asked(&["resume", &id]);
     until("it goes on", &|record| record.tally.bytes_done > paused + 8 * MIB);
     stage.asked(&["cancel", &id]);
@@ -342,6 +346,28 @@ fn a_fleet_is_asked_by_its_verbs() {
     let at = |id: &str| listed.find(id).unwrap();
     assert!(at(&again) < at(&id), "the latest comes first: {listed}");
     assert!(stage.asked(&["status", &again]).contains(&format!("{0} of {0}", planted.files)));
+
+    // What failed is tried again, at the place of the first try.
+    refused(&stage, &["resume", &again], 3, &["nothing left to do"]);
+    fs::create_dir(stage.seen("east/linked")).unwrap();
+    symlink("missing", stage.seen("east/linked/f")).unwrap();
+    let [from, to] =
+        [("east", "linked"), ("west", "followed")].map(|(site, name)| stage.location(site, name));
+    let failed = stage.asked(&["submit", "--copy-links", &from, &to]);
+    refused(&stage, &["wait", &failed], 1, &[&format!("carrack resume {failed}")]);
+    fs::write(stage.seen("east/linked/missing"), "content").unwrap();
+    let resumed = stage.asked(&["resume", &failed]);
+    stage.asked(&["wait", &resumed]);
+    assert_eq!(fs::read(stage.seen("west/followed/f")).unwrap(), b"content");
+    assert!(!stage.seen("west/followed/linked").exists());
+    fs::remove_dir_all(stage.seen("east/linked")).unwrap();
+    let [from, to] = [("east", "none"), ("west", "some")].map(|(site, name)| stage.location(site, name));
+    let failed = stage.asked(&["submit", &from, &to]);
+    refused(&stage, &["wait", &failed], 3, &[&format!("carrack resume {failed}")]);
+    fs::write(stage.seen("east/none"), "content").unwrap();
+    let resumed = stage.asked(&["resume", &failed]);
+    stage.asked(&["wait", &resumed]);
+    assert_eq!(fs::read(stage.seen("west/some")).unwrap(), b"content");
 }
 
 /// A file of several chunks has its name when they are there, and does not wait for other files' chunks.
