@@ -46,7 +46,12 @@ pub fn launch(id: &str) -> Result<ExitStatus, UserError> {
     writeln!(io::stdout(), "{id}").map_err(|error| background_error(&error))?;
     match ended {
         Some(exit) => {
-            show_log(&copies.log_path(id));
+            let log = copies.log_path(id);
+            let has_said = show_log(&log);
+            if exit != ExitStatus::Complete && !has_said {
+                let message = format!("the copy ended at once, and nothing is in its log {}", log.display());
+                return Err(UserError::new(message).hint("is that file system full?"));
+            }
             Ok(exit)
         }
         None => {
@@ -102,11 +107,13 @@ fn with_background_marker(words: &[OsString]) -> Vec<OsString> {
     [options, &[INSIDE.into()], paths].concat()
 }
 
-fn show_log(path: &Path) {
+/// Returns true if there is something in the log.
+fn show_log(path: &Path) -> bool {
     let said = fs::read(path).unwrap_or_default();
     let from = said.len().saturating_sub(SHOWN_MOST);
     // A failure can't be reported: stderr is where it would go.
     let _ = io::stderr().write_all(&said[from..]);
+    !said.is_empty()
 }
 
 /// Leaves the terminal's session, so that its end doesn't end this process.

@@ -354,7 +354,7 @@ fn a_fleet_is_asked_by_its_verbs() {
     let [from, to] =
         [("east", "linked"), ("west", "followed")].map(|(site, name)| stage.location(site, name));
     let failed = stage.asked(&["submit", "--copy-links", &from, &to]);
-    refused(&stage, &["wait", &failed], 1, &[&format!("carrack resume {failed}")]);
+    refused(&stage, &["wait", &failed], 3, &[&format!("carrack resume {failed}")]);
     fs::write(stage.seen("east/linked/missing"), "content").unwrap();
     let resumed = stage.asked(&["resume", &failed]);
     stage.asked(&["wait", &resumed]);
