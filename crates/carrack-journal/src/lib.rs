@@ -25,7 +25,7 @@ pub use log::fuzzing;
 pub use log::{
     EntryKey, Journal, JournalContents, JournalError, JournalFollower, JournalStatistics, JournalSubject,
     JournalWriterIdentity, PartialFile, RecordBatch, RecoveredJournal, boot_id, file_name, id_of_file_name,
-    inspect, peek, remove_damaged,
+    inspect, peek, remove_damaged, remove_unfinished,
 };
 pub use manifest::{BadManifestLine, ManifestLine, manifest_line, read_manifest_line};
 

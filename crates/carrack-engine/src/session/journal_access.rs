@@ -13,11 +13,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use carrack_journal::{
     Journal, JournalError, JournalSubject, JournalWriterIdentity, RecoveredJournal, file_name, peek,
-    remove_damaged,
+    remove_damaged, remove_unfinished,
 };
 use carrack_model::{Durability, RelPath, Timestamp, TransferId};
 use carrack_storage::typed_path::parent;
-use carrack_storage::{PathBase, PathPurpose, RootDirectory, preserve_times, sync_directory};
+use carrack_storage::{PathBase, PathPurpose, RootDirectory, SinkError, preserve_times, sync_directory};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::destination_place::DestinationBaseDirectory;
@@ -121,6 +121,7 @@ impl TransferJournalOpener {
         if self.is_given_up {
             return Ok(None);
         }
+        self.remove_unfinished(base, path, place);
         let session = self.writer_identity()?;
         if let Some(found) = found {
             let FoundJournal { directory, path, about } = found;
@@ -136,6 +137,16 @@ impl TransferJournalOpener {
             }
         }
         self.create_journal(base, path, place, &session, wait)
+    }
+
+    /// Removes the beginning of a journal that an earlier session has left where this one creates none: beside
+    /// the destination, which did not exist then.
+    fn remove_unfinished(&self, base: &PathBase, path: &Path, place: DestinationBaseDirectory) {
+        let lies_elsewhere =
+            self.settings.directory.is_none() && place == DestinationBaseDirectory::Destination;
+        if let (true, Ok(directory)) = (lies_elsewhere, open(base, parent(path))) {
+            remove_unfinished(directory.as_fd(), self.identity.id);
+        }
     }
 
     /// Takes the warnings for the user.
@@ -310,7 +321,13 @@ impl TransferJournalOpener {
             Err(error) => {
                 // A journal without use must not stay.
                 let _ = journal.remove();
-                Err(JournalError::Failed { doing: "writing back", source: io::Error::other(error) })
+                // With its errno, by which a storage with I/O errors is known.
+                let source = match error {
+                    SinkError::Write { error, .. } | SinkError::NotPermitted { error, .. } => error,
+                    SinkError::NoSpace(error) => error,
+                    error => io::Error::other(error),
+                };
+                Err(JournalError::Failed { doing: "writing back the journal's directory (fsync)", source })
             }
         }
     }

@@ -81,6 +81,14 @@ pub fn remove_damaged(directory: BorrowedFd<'_>, id: TransferId) -> Result<(), J
     JournalLocation::new(directory, id)?.remove_damaged()
 }
 
+/// Removes the journal that a process had begun to create in `directory` when it ended, if there is one, and
+/// no process goes on with it. A failure is ignored: the name has no use.
+pub fn remove_unfinished(directory: BorrowedFd<'_>, id: TransferId) {
+    if let Ok(place) = JournalLocation::new(directory, id) {
+        place.remove_unfinished();
+    }
+}
+
 fn recover_from(
     place: &JournalLocation,
     file: &File,

@@ -139,6 +139,16 @@ impl JournalLocation {
         }
     }
 
+    /// Removes a new file that its process has left.
+    pub fn remove_unfinished(&self) {
+        let name = self.temporary_name();
+        let claimed = self.lock_opened(&name, || self.open_regular(&name, OFlags::RDWR));
+        // Without locks another process may be creating it.
+        if claimed.is_ok_and(|claimed| claimed.is_locked) {
+            let _ = self.unlink(&name);
+        }
+    }
+
     pub fn remove(&self) -> Result<(), JournalError> {
         self.unlink(&self.name()).map_err(JournalError::doing("removing the journal"))?;
         self.sync()

@@ -25,7 +25,7 @@ pub use batch::RecordBatch;
 pub use error::JournalError;
 pub use follower::JournalFollower;
 pub use header::JournalSubject;
-pub use journal::{Journal, JournalContents, inspect, peek, remove_damaged};
+pub use journal::{Journal, JournalContents, inspect, peek, remove_damaged, remove_unfinished};
 pub use location::{file_name, id_of_file_name};
 pub use recovery::{EntryKey, JournalStatistics, PartialFile, RecoveredJournal};
 pub use session::{JournalWriterIdentity, boot_id};

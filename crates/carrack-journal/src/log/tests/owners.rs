@@ -37,6 +37,14 @@ fn what_another_process_left_half_made_is_no_journal() {
     assert_eq!(peek(ground.directory.as_fd(), ID).unwrap(), None);
     drop(ground.create(&session(1, false)));
     assert!(!half.exists());
+    fs::write(&half, [0xff; 10_000]).unwrap();
+    let held = File::open(&half).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    remove_unfinished(ground.directory.as_fd(), ID);
+    assert!(half.exists(), "a process has it");
+    drop(held);
+    remove_unfinished(ground.directory.as_fd(), ID);
+    assert!(!half.exists());
     let (_, recovered) = ground.open(&session(1, false)).unwrap();
     assert_eq!((recovered.statistics().records, recovered.statistics().cut_bytes), (1, 0));
 }
