@@ -139,8 +139,8 @@ impl TransferJournalOpener {
         self.create_journal(base, path, place, &session, wait)
     }
 
-    /// Removes the beginning of a journal that an earlier session has left where this one creates none: beside
-    /// the destination, which did not exist then.
+    /// Removes the beginning of a journal that an earlier session has left where this one creates none:
+    /// beside the destination, which did not exist then.
     fn remove_unfinished(&self, base: &PathBase, path: &Path, place: DestinationBaseDirectory) {
         let lies_elsewhere =
             self.settings.directory.is_none() && place == DestinationBaseDirectory::Destination;
