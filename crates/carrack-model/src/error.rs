@@ -145,7 +145,9 @@ impl FailureKind {
     pub fn hint(self) -> Option<&'static str> {
         Some(match self {
             FailureKind::Unreadable => "run as a user who may read it, or leave it out",
-            FailureKind::Changed => "something writes to it: stop that, or copy a snapshot; files of /proc and /sys tell no size, `cat` copies them",
+            FailureKind::Changed => {
+                "something writes to it: stop that, or copy a snapshot; files of /proc and /sys tell no size, `cat` copies them"
+            }
             FailureKind::NoSpace => "make room at the destination and run the same command again",
             FailureKind::InTheWay => {
                 "move it away, or choose another destination; `carrack sync --delete` replaces files and directories that nothing protects"
