@@ -116,6 +116,15 @@ enum MultiplexerTurnOutcome {
     Lost,
 }
 
+/// What a lane has sent.
+#[derive(PartialEq, Eq)]
+enum LaneMessage {
+    Forwarded,
+    /// Nothing now, or it has ended.
+    None,
+    Unexpected,
+}
+
 impl ControlMultiplexer {
     /// Runs until all lanes have ended, or the other end is gone.
     fn run(mut self) {
@@ -140,10 +149,11 @@ impl ControlMultiplexer {
             self.forward_to_lanes();
             return self.flush_last_messages();
         }
-        for lane in &mut self.lanes {
-            // A lane that has ended reads no more.
-            if lane.as_mut().is_some_and(|link| link.flush().is_err()) {
-                *lane = None;
+        for index in 0..self.lanes.len() {
+            // A lane that has ended reads no more; its last messages may not be read yet.
+            if self.lanes[index].as_mut().is_some_and(|link| link.flush().is_err()) {
+                while self.forward_one_from(index) == LaneMessage::Forwarded {}
+                self.lanes[index] = None;
             }
         }
         MultiplexerTurnOutcome::GoOn
@@ -206,20 +216,31 @@ impl ControlMultiplexer {
     fn forward_from_lanes(&mut self) -> MultiplexerTurnOutcome {
         for index in 0..self.lanes.len() {
             while self.link_keeps_up() {
-                let Some(link) = &mut self.lanes[index] else { break };
-                match link.receive(&self.slots) {
-                    Ok(ControlLinkInput::Control { body, .. }) => {
-                        self.link.queue_control_for(index as u32, body)
-                    }
-                    Ok(ControlLinkInput::Pending) => break,
-                    Ok(ControlLinkInput::Closed) | Err(TransportError::Io(_) | TransportError::Truncated) => {
-                        self.lanes[index] = None;
-                    }
-                    Ok(ControlLinkInput::Object(_)) | Err(_) => return MultiplexerTurnOutcome::Lost,
+                match self.forward_one_from(index) {
+                    LaneMessage::Forwarded => {}
+                    LaneMessage::None => break,
+                    LaneMessage::Unexpected => return MultiplexerTurnOutcome::Lost,
                 }
             }
         }
         MultiplexerTurnOutcome::GoOn
+    }
+
+    /// Forwards the next message of a lane.
+    fn forward_one_from(&mut self, index: usize) -> LaneMessage {
+        let Some(link) = &mut self.lanes[index] else { return LaneMessage::None };
+        match link.receive(&self.slots) {
+            Ok(ControlLinkInput::Control { body, .. }) => {
+                self.link.queue_control_for(index as u32, body);
+                LaneMessage::Forwarded
+            }
+            Ok(ControlLinkInput::Pending) => LaneMessage::None,
+            Ok(ControlLinkInput::Closed) | Err(TransportError::Io(_) | TransportError::Truncated) => {
+                self.lanes[index] = None;
+                LaneMessage::None
+            }
+            Ok(ControlLinkInput::Object(_)) | Err(_) => LaneMessage::Unexpected,
+        }
     }
 }
 
