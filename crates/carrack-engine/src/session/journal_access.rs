@@ -17,7 +17,7 @@ use carrack_journal::{
 };
 use carrack_model::{Durability, RelPath, Timestamp, TransferId};
 use carrack_storage::typed_path::parent;
-use carrack_storage::{PathBase, PathPurpose, RootDirectory, SinkError, preserve_times, sync_directory};
+use carrack_storage::{PathBase, PathPurpose, RootDirectory, preserve_times};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::destination_place::DestinationBaseDirectory;
@@ -281,7 +281,10 @@ impl TransferJournalOpener {
         let about = self.journal_subject(base, path, place);
         let mut opened = Err(JournalError::Busy(None));
         for _ in 0..TRIES_MAX {
-            opened = match self.create(directory.as_fd(), &about, session) {
+            // Durable before the destination is created, so that a later session knows that this transfer
+            // created it.
+            let created = Journal::create(directory.as_fd(), &about, session);
+            opened = match created.map(|journal| (journal, None)) {
                 // Another run creates or has created a journal in this moment.
                 Err(JournalError::Exists | JournalError::Busy(_)) => {
                     let opened = self.open_when_free(directory.as_fd(), &shown, about.id, session, wait)?;
@@ -299,36 +302,6 @@ impl TransferJournalOpener {
         match opened {
             Ok(opened) => Ok(Some(self.wrap_opened_journal(opened, shown))),
             Err(error) => self.continue_without_journal(&shown, error).map(|()| None),
-        }
-    }
-
-    /// Creates a journal, which has no records yet.
-    fn create(
-        &self,
-        directory: BorrowedFd<'_>,
-        about: &JournalSubject,
-        session: &JournalWriterIdentity,
-    ) -> JournalOpenResult {
-        let journal = Journal::create(directory, about, session)?;
-        // The journal is durable before the destination is created, so that a later session knows that this
-        // transfer created it.
-        let synced = match self.settings.durability {
-            Durability::End => Ok(()),
-            _ => sync_directory(directory),
-        };
-        match synced {
-            Ok(()) => Ok((journal, None)),
-            Err(error) => {
-                // A journal without use must not stay.
-                let _ = journal.remove();
-                // With its errno, by which a storage with I/O errors is known.
-                let source = match error {
-                    SinkError::Write { error, .. } | SinkError::NotPermitted { error, .. } => error,
-                    SinkError::NoSpace(error) => error,
-                    error => io::Error::other(error),
-                };
-                Err(JournalError::Failed { doing: "writing back the journal's directory (fsync)", source })
-            }
         }
     }
 
