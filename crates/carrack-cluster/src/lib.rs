@@ -2,7 +2,6 @@
 //!
 //! No payload passes through NATS, and NATS never has the only record of moved data (decision 18).
 
-mod boot_clock;
 pub mod bus;
 pub mod client;
 pub mod curves;

@@ -8,11 +8,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use carrack_engine::since_boot;
 use carrack_plan::fleet::{LEASE_LASTS, LEASE_RENEW_EVERY, LeaseRenewalTime};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::boot_clock::since_boot;
 use crate::bus::{LEASE, NatsBus};
 use crate::error::BusError;
 use crate::store::{MirroredKvBucket, RecordBucket};

@@ -6,6 +6,7 @@
 #![allow(rustdoc::private_intra_doc_links)]
 
 mod abort;
+mod boot_clock;
 mod chunks;
 mod comm;
 mod context;
@@ -40,6 +41,7 @@ mod verify;
 mod wire_layout;
 
 pub use abort::AbortHandle;
+pub use boot_clock::since_boot;
 pub use carrack_storage::{BrowsedKind, ListedEntry};
 pub use carrack_transport::{ControlChannel, ListenPoint, TlsHandshakeError};
 pub use chunks::{ChunkFeedHandle, ChunkOfEntries, ChunkWorkKind, FILE_COSTS_BYTES, SourceChunkFeed};

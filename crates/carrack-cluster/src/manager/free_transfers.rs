@@ -32,17 +32,6 @@ const LEFT_TO_NEAR: Duration = Duration::from_secs(1);
 /// Upper bound of reasons written after one look: each costs a write, however many transfers wait for movers.
 const REASONS_AT_ONCE: usize = 20;
 
-/// Returns true if `other` copies between the places of `record`, and comes first: it has begun, or was
-/// submitted before.
-fn is_rival(other: &TransferRecord, record: &TransferRecord, now_ms: u64) -> bool {
-    let is_before = (other.submitted_ms, &other.id) < (record.submitted_ms, &record.id);
-    let waits = other.state == TransferState::Queued && other.is_due(now_ms);
-    let [ours, theirs] = [record, other].map(|record| &record.submission);
-    other.id != record.id
-        && (&ours.source, &ours.destination) == (&theirs.source, &theirs.destination)
-        && (other.leg.is_some() || waits && is_before)
-}
-
 /// The result of a look.
 #[derive(Default)]
 struct WaitingTransferIntake {
@@ -221,6 +210,17 @@ fn missing_mover_reason(record: &TransferRecord, movers: &[Arc<MoverRecord>]) ->
         .find(|end| !movers.iter().any(|mover| mover.can_access(&end.site, &end.path)))?;
     let somebody_is_there = movers.iter().any(|mover| mover.site == lacking.site);
     Some(no_mover_reason(&lacking.site, &lacking.path, somebody_is_there))
+}
+
+/// Returns true if `other` copies between the places of `record`, and comes first: it has begun, or was
+/// submitted before.
+fn is_rival(other: &TransferRecord, record: &TransferRecord, now_ms: u64) -> bool {
+    let is_before = (other.submitted_ms, &other.id) < (record.submitted_ms, &record.id);
+    let waits = other.state == TransferState::Queued && other.is_due(now_ms);
+    let [ours, theirs] = [record, other].map(|record| &record.submission);
+    other.id != record.id
+        && (&ours.source, &ours.destination) == (&theirs.source, &theirs.destination)
+        && (other.leg.is_some() || waits && is_before)
 }
 
 /// Returns the number of pairs that all movers take together.

@@ -386,11 +386,11 @@ impl TransferManagementTask {
 
     async fn resolve_and_store_paths(&mut self) -> Result<CoordinatorStepResult, BusError> {
         let manager = Arc::clone(&self.manager);
-        if let Some(reason) = manager.rival_reason(self.record()?) {
-            manager.lock_state().stuck.insert(self.id.clone());
-            return Ok(CoordinatorStepResult::Unsettled(reason));
-        }
-        let (leg, resumes) = match resolve_destination(&manager, self.record()?).await {
+        let resolved = match manager.rival_reason(self.record()?) {
+            Some(reason) => Err(DestinationResolutionFailure::Later(reason)),
+            None => resolve_destination(&manager, self.record()?).await,
+        };
+        let (leg, resumes) = match resolved {
             Ok(settled) => settled,
             Err(
                 DestinationResolutionFailure::Later(reason) | DestinationResolutionFailure::AtOdds(reason),

@@ -7,12 +7,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use carrack_engine::AbortHandle;
+use carrack_engine::{AbortHandle, since_boot};
 use carrack_plan::fleet::HeldQueueDeliveries;
 use futures_util::future::join_all;
 use tokio::time::{MissedTickBehavior, timeout};
 
-use crate::boot_clock::since_boot;
 use crate::queue::{ACK_WAIT, DeliveryAcker};
 
 /// The interval between two looks.

@@ -6,8 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::time::{ClockId, clock_gettime};
-
+use crate::boot_clock::since_boot;
 use crate::error::SessionError;
 
 /// A session that was stopped for longer does not go on. Others take over from a silent mover after 7 s.
@@ -57,8 +56,7 @@ impl TakeoverGuard {
 }
 
 fn now_ms() -> u64 {
-    let now = clock_gettime(ClockId::Boottime);
-    now.tv_sec.unsigned_abs() * 1_000 + now.tv_nsec.unsigned_abs() / 1_000_000
+    since_boot().as_millis() as u64
 }
 
 #[cfg(test)]

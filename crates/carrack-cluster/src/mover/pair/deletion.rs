@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use carrack_engine::{
     AbortHandle, SessionRole, TransferIdentity, TransferObserver, TransferOutcome, TransferRequest,
-    copy_with_peer,
+    copy_with_peer, since_boot,
 };
 use carrack_model::{
     AgreedTransferSpec, DeletionRules, EntryFailure, FailureKind, KeptMetadata, MetadataFidelity, SyncRules,
@@ -23,7 +23,6 @@ use tokio::time::MissedTickBehavior;
 use super::{
     GIVEN_BACK_FOR, MoverPairTaskContext, MoverSessionObserver, PairFault, TICK, new_run, open_source,
 };
-use crate::boot_clock::since_boot;
 use crate::mover::UserMessageCallback;
 use crate::mover::ack_extender::AckExtender;
 use crate::mover::dial::dial;

@@ -4,14 +4,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use carrack_engine::{ChunkOfEntries, ChunkWorkKind, FILE_COSTS_BYTES};
+use carrack_engine::{ChunkOfEntries, ChunkWorkKind, FILE_COSTS_BYTES, since_boot};
 use carrack_model::ByteRange;
 use carrack_plan::fleet::{ChunkDeliveryState, ChunkRequestThreshold, ChunkStepResult, QueuedChunkStep};
 use futures_util::future::join_all;
 use tokio::sync::mpsc;
 
 use super::{AGAIN, MoverPairTaskContext, TakenWorkChunk};
-use crate::boot_clock::since_boot;
 use crate::error::BusError;
 use crate::mover::held_chunk::HeldChunkDelivery;
 use crate::queue::{QueueDelivery, QueuePuller, WorkItemHeader, WorkItemKind};

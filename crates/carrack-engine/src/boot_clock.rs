@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Returns the time since the machine's start, sleep included (`CLOCK_BOOTTIME`, clock_gettime(2)).
-pub(crate) fn since_boot() -> Duration {
+pub fn since_boot() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
 }
