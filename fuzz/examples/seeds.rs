@@ -438,7 +438,11 @@ fn messages() -> Vec<(&'static str, ControlMessage)> {
                 table: open_table(b"large", 1 << 30),
                 stripes: None,
                 goes_on: true,
-                coming: Some(RangesToSend { ranges: vec![0, 5, 9, 1], is_part: true, makes_file: false, file_holes: Vec::new() }),
+                coming: Some(RangesToSend {
+                    ranges: vec![0, 5, 9, 1],
+                    is_part: true,
+                    ..RangesToSend::default()
+                }),
                 holes: vec![65_536, 131_072],
                 confirms: true,
             }),

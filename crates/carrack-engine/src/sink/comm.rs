@@ -331,7 +331,9 @@ impl CommHandler for SinkComm<'_> {
         link: &mut SessionControlLink,
         now: Instant,
     ) -> Result<Instant, SessionError> {
-        self.lane.sink.history.siblings.as_ref().map_or(Ok(()), |siblings| siblings.takeover.beat())?;
+        if let Some(siblings) = &self.lane.sink.history.siblings {
+            siblings.takeover.beat()?;
+        }
         self.send_acks(link, now);
         self.exchange_counters(link, now)?;
         self.check_streams(now)?;

@@ -19,7 +19,7 @@ use super::past_sessions::PastSessions;
 use super::pending_queries::OpenSourceQueries;
 use super::removal_rules::SyncDeletionState;
 use super::shared_file_names::SharedFileNames;
-use super::sibling_sessions::SiblingJournals;
+use super::sibling_sessions::{SiblingJournals, SiblingRecords};
 use super::sizing::SinkSizing;
 use crate::error::SessionError;
 use crate::event_delivery::{TransferObserver, deliver};
@@ -68,6 +68,11 @@ impl SinkSessionJournals {
     /// Returns an error if other sessions may have taken over from this one.
     pub(super) fn check_takeover(&self) -> Result<(), SessionError> {
         self.siblings.as_ref().map_or(Ok(()), |siblings| siblings.takeover.check())
+    }
+
+    /// The records of all sessions up to now, if several carry the transfer and they can be read.
+    pub(super) fn sibling_records(&self) -> Option<SiblingRecords<'_>> {
+        self.siblings.as_ref()?.read_records().ok()
     }
 
     /// True if other sessions carry the transfer at the same time.

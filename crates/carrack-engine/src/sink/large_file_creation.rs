@@ -91,8 +91,8 @@ fn file_system_of(lane: &SinkLane<'_>, held: BorrowedFd<'_>) -> Option<Arc<Mount
 
 /// Returns an error if a part of a file is missing at its end: it was counted in a file that is gone.
 fn check_all_parts_held(lane: &SinkLane<'_>, file: &SinkFile, temporary: &[u8]) -> Result<(), SinkError> {
-    let records = lane.sink.history.siblings.as_ref().and_then(|siblings| siblings.read_records().ok());
-    let mut held = records.ok_or(SinkError::Vanished)?.held_ranges(file.directory(), &file.entry, temporary);
+    let records = lane.sink.history.sibling_records().ok_or(SinkError::Vanished)?;
+    let mut held = records.held_ranges(file.directory(), &file.entry, temporary);
     for hole in file.portion.file_holes() {
         held.cover(hole);
     }
@@ -110,9 +110,8 @@ fn open_shared_file(
     lane.check_takeover()?;
     let (name, history) = (&file.entry.name, &lane.sink.history);
     let place = (file.directory(), &file.entry);
-    let shared = SharedFileName::find(&lane.sink.destination.scratch, directory.as_fd(), place, || {
-        history.siblings.as_ref()?.read_records().ok()
-    })?;
+    let scratch = &lane.sink.destination.scratch;
+    let shared = SharedFileName::find(scratch, directory.as_fd(), place, || history.sibling_records())?;
     history.shared_names.note(file.directory(), &file.entry, &shared)?;
     if !shared.is_first() && file.portion.ends_parts() {
         check_all_parts_held(lane, file, &shared.temporary)?;

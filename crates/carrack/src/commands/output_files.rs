@@ -83,17 +83,7 @@ impl OutputFile<'_> {
             return Err(self.refused("is the destination"));
         }
         let Some(inner) = self.path.strip_prefix(&real).ok().filter(|_| has_sources) else { return Ok(()) };
-        let is_copy = sources.iter().any(|source| {
-            // The destination is the copy of the source, or the directory in which that is.
-            let name = fs::canonicalize(source).ok().and_then(|real| Some(real.file_name()?.to_owned()));
-            let below = name.and_then(|name| Some(inner.strip_prefix(name).ok()?.to_owned()));
-            let is_named = below.as_ref().is_some_and(|below| below.as_os_str().is_empty());
-            is_named && !source.is_dir()
-                || [Some(inner), below.as_deref()].into_iter().flatten().any(|inner| {
-                    source.is_dir() && !inner.as_os_str().is_empty() && source.join(inner).exists()
-                })
-        });
-        if is_copy {
+        if sources.iter().any(|source| copies_to(source, inner)) {
             return Err(self.refused("is the copy of a source's file"));
         }
         Ok(())
@@ -103,6 +93,17 @@ impl OutputFile<'_> {
         let typed = escape(self.typed.as_os_str().as_bytes());
         UserError::new(format!("{} {typed}: it {why}", self.option)).hint("name another file")
     }
+}
+
+/// Returns true if an entry of a source is copied to `inner` beneath the destination. That is the copy of the
+/// source, or the directory in which the copy is.
+fn copies_to(source: &Path, inner: &Path) -> bool {
+    let name = fs::canonicalize(source).ok().and_then(|real| Some(real.file_name()?.to_owned()));
+    let below = name.and_then(|name| inner.strip_prefix(name).ok());
+    [Some(inner), below].into_iter().flatten().any(|inner| match inner.as_os_str().is_empty() {
+        true => !source.is_dir(),
+        false => source.join(inner).exists(),
+    })
 }
 
 /// Returns the path of a file that need not exist: of one that does without links, of another with its real

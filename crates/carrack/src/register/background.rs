@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -49,7 +50,8 @@ pub fn launch(id: &str) -> Result<ExitStatus, UserError> {
             let log = copies.log_path(id);
             let has_said = show_log(&log);
             if exit != ExitStatus::Complete && !has_said {
-                let message = format!("the copy ended at once, and nothing is in its log {}", log.display());
+                let log = carrack_model::escape(log.as_os_str().as_bytes());
+                let message = format!("the copy ended at once, and nothing is in its log {log}");
                 return Err(UserError::new(message).hint("is that file system full?"));
             }
             Ok(exit)

@@ -5,11 +5,14 @@
 //! name in the meantime, which may be one of the copy's, is not replaced.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+use carrack_model::escape;
 
 /// A file under a temporary name.
 #[derive(Debug)]
@@ -23,12 +26,17 @@ pub struct TemporaryOutputFile {
 
 /// A name that is removed when the file is dropped.
 #[derive(Debug)]
-struct TemporaryNameCleanup(Option<PathBuf>);
+struct TemporaryNameCleanup {
+    path: PathBuf,
+    is_kept: bool,
+}
 
 impl Drop for TemporaryNameCleanup {
     fn drop(&mut self) {
-        // An error can't be handled.
-        let _ = self.0.take().map(fs::remove_file);
+        if !self.is_kept {
+            // After the rename the name no longer exists; another error can't be handled.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -42,14 +50,13 @@ struct FileVersion {
 }
 
 impl FileVersion {
-    fn of(path: &Path) -> Option<FileVersion> {
-        let found = fs::metadata(path).ok()?;
-        Some(FileVersion {
+    fn of(found: &Metadata) -> FileVersion {
+        FileVersion {
             device: found.dev(),
             inode: found.ino(),
             size: found.len(),
             mtime: found.modified().ok(),
-        })
+        }
     }
 }
 
@@ -64,11 +71,11 @@ impl TemporaryOutputFile {
             Err(error) => return Err(error),
         };
         let temporary = temporary_beside(&path)?;
-        let rights = fs::metadata(&path).ok().map(|found| found.permissions());
+        let found = fs::metadata(&path).ok();
+        let (before, rights) = (found.as_ref().map(FileVersion::of), found.map(|found| found.permissions()));
         let mode = rights.as_ref().map_or(0o666, |rights| rights.mode() & 0o777);
         let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary)?;
-        let before = FileVersion::of(&path);
-        let temporary = TemporaryNameCleanup(Some(temporary));
+        let temporary = TemporaryNameCleanup { path: temporary, is_kept: false };
         let pending = TemporaryOutputFile { file, path, before, temporary };
         // The umask may have removed some of the permissions.
         rights.map_or(Ok(()), |rights| pending.file.set_permissions(rights))?;
@@ -82,15 +89,13 @@ impl TemporaryOutputFile {
     /// temporary name, which the error says.
     pub fn finish(mut self) -> io::Result<()> {
         self.file.sync_all()?;
-        let Some(temporary) = self.temporary.0.take() else { return Ok(()) };
-        if FileVersion::of(&self.path) != self.before {
+        if fs::metadata(&self.path).ok().as_ref().map(FileVersion::of) != self.before {
+            self.temporary.is_kept = true;
+            let kept = escape(self.temporary.path.as_os_str().as_bytes());
             let text = "a file got this name, or was changed, while the copy ran, and stays; this one is";
-            return Err(io::Error::other(format!("{text} {}", temporary.display())));
+            return Err(io::Error::other(format!("{text} {kept}")));
         }
-        if let Err(error) = fs::rename(&temporary, &self.path) {
-            self.temporary.0 = Some(temporary);
-            return Err(error);
-        }
+        fs::rename(&self.temporary.path, &self.path)?;
         File::open(directory_of(&self.path))?.sync_all()
     }
 }
