@@ -207,7 +207,7 @@ static int open_all(struct cf_endpoint *self, uint64_t completions, const char *
     return fi_enable(self->ep);
 }
 
-int cf_open(void *info, uint64_t completions, struct cf_endpoint **out, const char **what) {
+static int open_once(void *info, uint64_t completions, struct cf_endpoint **out, const char **what) {
     struct cf_endpoint *self = calloc(1, sizeof *self);
     *what = "fi_dupinfo";
     if (!self)
@@ -221,6 +221,16 @@ int cf_open(void *info, uint64_t completions, struct cf_endpoint **out, const ch
     }
     *out = self;
     return 0;
+}
+
+/* A killed process leaves files with its PID in their names in /dev/shm, and where a later process has the same PID, shm
+ * answers each of these names with FI_EBUSY, and removes the file (smr_retry_map of 1.17). The next try has another name. */
+int cf_open(void *info, uint64_t completions, struct cf_endpoint **out, const char **what) {
+    enum { MOST_TRIES = 256 };
+    int rc = open_once(info, completions, out, what);
+    for (int tries = 1; rc == -FI_EBUSY && tries < MOST_TRIES; tries++)
+        rc = open_once(info, completions, out, what);
+    return rc;
 }
 
 int cf_close_endpoint(struct cf_endpoint *self) {

@@ -2,11 +2,12 @@
 
 mod common;
 
+use std::io::Read;
 use std::time::Instant;
 
 use carrack_fabric::{
-    EndpointEvent, EndpointOperationLimits, FabricErrorScope, FabricMemoryAccess, RegisteredPool,
-    RemoteMemory, RmaTransfer,
+    EndpointEvent, EndpointOperationLimits, FabricEndpoint, FabricErrorScope, FabricMemoryAccess,
+    RegisteredPool, RemoteMemory, RmaTransfer,
 };
 use carrack_machine::SlotPool;
 use common::{Pair, is_untouched, leased, paint, pool, with_each_provider};
@@ -182,4 +183,29 @@ fn closing_in_the_middle_gives_all_slots_back() {
         assert!(_slots.iter().all(|slot| is_untouched(slot.bytes())), "{provider}: written after the end");
         eprintln!("{provider}: {under_way} under way, leaked: {is_leaked}, closed in {:?}", began.elapsed());
     });
+}
+
+/// A process that was killed leaves the files of its endpoints in /dev/shm, and a later one may have its PID.
+#[test]
+fn endpoints_open_after_a_killed_process_with_the_same_pid() {
+    let Some(offer) = common::offer("shm") else { return };
+    let open = || FabricEndpoint::open(&offer, EndpointOperationLimits::default()).expect("an endpoint");
+    let first = open();
+    let name = String::from_utf8(first.name().expect("a name")).expect("text");
+    let name = name.trim_end_matches('\0').trim_start_matches("fi_shm://");
+    let (process, index) = name.rsplit_once(':').expect("a number at the end");
+    let mut header = vec![0; 4096];
+    std::fs::File::open(format!("/dev/shm/{name}")).expect("its file").read_exact(&mut header).expect("read");
+    let index: u32 = index.parse().expect("a number");
+    let file = format!("/dev/shm/carrack-fabric-{}", std::process::id());
+    std::fs::write(&file, &header).expect("written");
+    let mut left: Vec<_> = (1..=8).map(|i| format!("/dev/shm/{process}:{}", index + i)).collect();
+    // Names of endpoints that other tests have open stay as they are.
+    left.retain(|name| std::fs::hard_link(&file, name).is_ok());
+    left.push(file);
+    let (second, third) = (open(), open());
+    assert_ne!(second.name().expect("a name"), third.name().expect("a name"));
+    for path in left {
+        let _ = std::fs::remove_file(path);
+    }
 }
