@@ -1,16 +1,14 @@
 //! How things end: keys that are no longer valid, endpoints that close while much is under way.
 
-mod common;
-
 use std::io::Read;
 use std::time::Instant;
 
+use crate::common::{Pair, is_untouched, leased, paint, pool, with_each_provider};
 use carrack_fabric::{
     EndpointEvent, EndpointOperationLimits, FabricEndpoint, FabricErrorScope, FabricMemoryAccess,
     RegisteredPool, RemoteMemory, RmaTransfer,
 };
 use carrack_machine::SlotPool;
-use common::{Pair, is_untouched, leased, paint, pool, with_each_provider};
 
 const BYTES: usize = 1 << 20;
 
@@ -26,7 +24,7 @@ fn read_in_vain(pair: &mut Pair, region: &RegisteredPool, slots: &SlotPool, plac
     pair.read(region, RmaTransfer { slot, at: 0, bytes: BYTES, place, tag: 0 });
     let began = Instant::now();
     loop {
-        assert!(began.elapsed() < common::PATIENCE, "neither refused nor done");
+        assert!(began.elapsed() < crate::common::PATIENCE, "neither refused nor done");
         pair.a.poll(&mut pair.a_events).expect("a's queue");
         // The one that was to be read from may find the other at fault.
         let _ = pair.b.poll(&mut pair.b_events);
@@ -104,7 +102,7 @@ fn only_windows_are_written_to() {
             pair.write(&local, RmaTransfer { slot, at: 0, bytes: BYTES, place, tag: 0 }, None);
             let began = Instant::now();
             while pair.a_events.is_empty() {
-                assert!(began.elapsed() < common::PATIENCE, "{provider}: neither refused nor done");
+                assert!(began.elapsed() < crate::common::PATIENCE, "{provider}: neither refused nor done");
                 pair.a.poll(&mut pair.a_events).expect("a's queue");
                 let _ = pair.b.poll(&mut pair.b_events);
             }
@@ -188,7 +186,7 @@ fn closing_in_the_middle_gives_all_slots_back() {
 /// A process that was killed leaves the files of its endpoints in /dev/shm, and a later one may have its PID.
 #[test]
 fn endpoints_open_after_a_killed_process_with_the_same_pid() {
-    let Some(offer) = common::offer("shm") else { return };
+    let Some(offer) = crate::common::offer("shm") else { return };
     let open = || FabricEndpoint::open(&offer, EndpointOperationLimits::default()).expect("an endpoint");
     let first = open();
     let name = String::from_utf8(first.name().expect("a name")).expect("text");

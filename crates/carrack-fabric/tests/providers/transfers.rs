@@ -1,16 +1,16 @@
 //! Two endpoints of one process, on every provider that needs no hardware.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
+use crate::common::{
+    CANARY, Chance, Pair, is_untouched, leased, paint, pattern, pool, skip, with_each_provider,
+};
 use carrack_fabric::{
     EndpointEvent, EndpointOperationLimits, FabricEndpoint, FabricErrorScope, FabricMemoryAccess,
     FabricPostRefusal, ProviderOfferFilter, RegisteredPool, RemoteMemory, RmaTransfer, all_offers,
     load_library, usable_offers,
 };
 use carrack_machine::Slot;
-use common::{CANARY, Chance, Pair, is_untouched, leased, paint, pattern, pool, skip, with_each_provider};
 
 const SLOT_BYTES: usize = 8 << 20;
 
@@ -62,7 +62,7 @@ fn more_messages_than_receives_all_arrive_in_order() {
         let (mut sent, mut expected) = (0u64, 0u64);
         let began = Instant::now();
         while expected < 300 {
-            assert!(began.elapsed() < common::PATIENCE, "{provider}: {sent} sent, {expected} there");
+            assert!(began.elapsed() < crate::common::PATIENCE, "{provider}: {sent} sent, {expected} there");
             if sent < 300 && pair.a.send(pair.b_at_a, &sent.to_le_bytes(), sent).expect("sent") {
                 sent += 1;
             }
@@ -182,7 +182,7 @@ fn every_operation_ends_once() {
         let mut ends = vec![0; MANY as usize];
         let began = Instant::now();
         while ends.iter().sum::<usize>() < MANY as usize {
-            assert!(began.elapsed() < common::PATIENCE, "{provider}: {next} begun");
+            assert!(began.elapsed() < crate::common::PATIENCE, "{provider}: {next} begun");
             while next < MANY && chance.below(8) != 0 {
                 if !begin_any(&mut pair, &mut chance, &local, places, ours.try_lease(), next) {
                     full += 1;
@@ -286,7 +286,7 @@ fn a_sleeper_is_woken_by_a_message() {
         let Pair { mut a, mut b, b_at_a, mut a_events, .. } = pair;
         let sleeping = std::thread::spawn(move || {
             let (mut events, mut turns, began) = (Vec::new(), 0, Instant::now());
-            while events.is_empty() && began.elapsed() < common::PATIENCE {
+            while events.is_empty() && began.elapsed() < crate::common::PATIENCE {
                 b.wait(Duration::from_secs(20)).expect("poll");
                 b.poll(&mut events).expect("b's queue");
                 turns += 1;

@@ -1,8 +1,5 @@
 //! What the tests of topology and placement share: the machines.
 
-#![allow(dead_code)] // Each test program uses its part.
-#![allow(clippy::unwrap_used)] // Also in helpers.
-
 use std::io::Write;
 use std::path::PathBuf;
 

@@ -1,5 +1,4 @@
 //! What the tests of real providers share.
-#![allow(dead_code)]
 
 use std::io::Write;
 use std::time::{Duration, Instant};

@@ -1,12 +1,8 @@
 //! Machines as they are read: hwloc's XML of either format, synthetic descriptions, this machine; and odd
 //! input.
 
-#![allow(clippy::unwrap_used)] // Also in helpers.
-
-mod common;
-
+use crate::common::{fixture, fixture_text, synthetic};
 use carrack_machine::{MachineDeviceKind, NumaMemoryCosts, Topology, TopologyError, TopologyOrigin};
-use common::{fixture, fixture_text, synthetic};
 use proptest::prelude::*;
 
 /// Sockets, nodes and cores; what each node has.
@@ -199,7 +195,7 @@ proptest! {
     /// planned.
     #[test]
     fn odd_files_do_no_harm(
-        name in proptest::sample::select(common::FIXTURES.to_vec()),
+        name in proptest::sample::select(crate::common::FIXTURES.to_vec()),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), number()), 1..6),
     ) {
         let text = fixture_text(name);
@@ -218,7 +214,7 @@ proptest! {
     /// The same with pieces of the text cut out or twice.
     #[test]
     fn damaged_files_do_no_harm(
-        name in proptest::sample::select(common::FIXTURES.to_vec()),
+        name in proptest::sample::select(crate::common::FIXTURES.to_vec()),
         from in any::<prop::sample::Index>(),
         length in 0..400usize,
         doubled in any::<bool>(),

@@ -1,7 +1,5 @@
 //! Every transport passes the one suite, sealed and not.
 
-#![allow(clippy::unwrap_used)]
-
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 

@@ -1,17 +1,15 @@
 //! Two processes: this test program starts itself as the peer.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use crate::common::{is_untouched, leased, offer, paint, pattern, pool, with_each_provider};
 use carrack_fabric::{
     EndpointEvent, EndpointOperationLimits, FabricEndpoint, FabricError, FabricInfoEntry, FabricMemoryAccess,
     FabricPeer, FabricPostRefusal, RdmaWritableMemory, RemoteMemory, RmaTransfer,
 };
-use common::{is_untouched, leased, offer, paint, pattern, pool, with_each_provider};
 
 const BYTES: usize = 1 << 20;
 const PROVIDER: &str = "CARRACK_FABRIC_TEST_PROVIDER";
@@ -98,7 +96,7 @@ impl Session {
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path).expect("a socket");
         let child = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "the_peer_process", "--nocapture", "--test-threads", "1"])
+            .args(["--exact", "processes::the_peer_process", "--nocapture", "--test-threads", "1"])
             .env(PROVIDER, provider)
             .env(SOCKET, &path)
             .stdout(std::process::Stdio::null())
@@ -119,7 +117,7 @@ impl Session {
         let (mut events, began) = (Vec::new(), Instant::now());
         let mut is_sent = false;
         loop {
-            assert!(began.elapsed() < common::PATIENCE, "no answer: {events:?}");
+            assert!(began.elapsed() < crate::common::PATIENCE, "no answer: {events:?}");
             is_sent = is_sent || self.endpoint.send(self.peer, text, 0).expect("sent");
             self.endpoint.poll(&mut events).expect("the queue");
             for event in events.drain(..) {
@@ -178,7 +176,7 @@ fn two_processes_exchange_messages_reads_and_writes() {
 fn finish_one(endpoint: &mut FabricEndpoint) -> carrack_machine::Slot {
     let (mut events, began) = (Vec::new(), Instant::now());
     loop {
-        assert!(began.elapsed() < common::PATIENCE, "an operation doesn't end");
+        assert!(began.elapsed() < crate::common::PATIENCE, "an operation doesn't end");
         endpoint.poll(&mut events).expect("the queue");
         for event in events.drain(..) {
             if let EndpointEvent::Read { slot, result, .. } | EndpointEvent::Written { slot, result, .. } =

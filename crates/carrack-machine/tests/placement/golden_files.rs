@@ -1,16 +1,12 @@
 //! Whole placements on the machines of `tests/fixtures`, as trees: `CARRACK_UPDATE_GOLDEN=1` writes them
 //! anew.
 
-#![allow(clippy::unwrap_used)] // Also in helpers.
-
-mod common;
-
 use std::fmt::Write;
 
+use crate::common::fixture;
 use carrack_machine::{
     EndThreadPlacement, PlacementScheme, ThreadPlacementRequest, ThreadSeat, Topology, plan_thread_placement,
 };
-use common::fixture;
 
 fn seat(topology: &Topology, seat: &ThreadSeat) -> String {
     let core = topology.cores.iter().find(|core| !seat.cpus.is_empty() && seat.cpus.is_subset(&core.cpus));
@@ -46,7 +42,7 @@ fn tree(topology: &Topology, placement: &EndThreadPlacement) -> String {
 #[track_caller]
 fn assert_golden(name: &str, topology: &Topology, request: &ThreadPlacementRequest) {
     let found = tree(topology, &plan_thread_placement(topology, request));
-    let path = common::path(&format!("golden/{name}.txt"));
+    let path = crate::common::path(&format!("golden/{name}.txt"));
     if std::env::var_os("CARRACK_UPDATE_GOLDEN").is_some() {
         std::fs::write(&path, &found).unwrap();
     }

@@ -16,11 +16,11 @@ mod world;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use manager::Manager;
-use mover::{Illness, Mover};
-use server::{Record, State, Watch};
-use sites::Tree;
-use world::{Event, Fault, Kind, World};
+use self::manager::Manager;
+use self::mover::{Illness, Mover};
+use self::server::{Record, State, Watch};
+use self::sites::Tree;
+use self::world::{Event, Fault, Kind, World};
 
 /// Faults strike until then.
 const FAULTS_UNTIL_MS: u64 = 90_000;

@@ -1,9 +1,5 @@
 //! What holds for every placement, on the machines of `tests/fixtures` and for any request.
 
-#![allow(clippy::unwrap_used)] // Also in helpers.
-
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
@@ -16,7 +12,7 @@ use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
 static MACHINES: LazyLock<Vec<Topology>> =
-    LazyLock::new(|| common::FIXTURES.iter().map(|name| common::fixture(name)).collect());
+    LazyLock::new(|| crate::common::FIXTURES.iter().map(|name| crate::common::fixture(name)).collect());
 
 fn machine() -> impl Strategy<Value = &'static Topology> {
     (0..MACHINES.len()).prop_map(|index| &MACHINES[index])
