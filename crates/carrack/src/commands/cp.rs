@@ -275,7 +275,7 @@ impl<'a> CopyJob<'a> {
             return Err((trouble, ExitStatus::Nothing));
         }
         Ok(TransferReporter::new(
-            create_views(self.args, page, log, self.noted.as_ref()),
+            create_views(self.args, &self.far, page, log, self.noted.as_ref()),
             manifest,
             spec.dry_run,
             spec.checksum,
@@ -557,6 +557,7 @@ fn open_log(path: &Path) -> Result<File, (UserError, ExitStatus)> {
 /// Creates the views. stdout is data, stderr is talk.
 fn create_views(
     args: &CpArgs,
+    far: &RemoteEnds,
     page: Option<HtmlReportView>,
     log: Option<File>,
     noted: Option<&Arc<Mutex<NotedCopy>>>,
@@ -570,20 +571,22 @@ fn create_views(
     views.extend(page.map(|page| Box::new(page) as Box<dyn TransferEventPresenter>));
     if let Some(log) = log {
         let volume = if args.verbose { TalkVolume::Verbose } else { TalkVolume::Normal };
-        views.push(Box::new(StderrTextView::new(log, volume, None)));
+        views.push(Box::new(StderrTextView::new(log, volume, None).with_ends(far.clone())));
     }
     if let Some(noted) = noted {
         // The output to a terminal is kept in a log too; in the background stderr is that log already.
         if !args.in_background {
             let log = noted.lock().unwrap_or_else(PoisonError::into_inner).log_path();
-            views.push(Box::new(StderrTextView::new(CopyLogFile::new(log), TalkVolume::Normal, None)));
+            let view = StderrTextView::new(CopyLogFile::new(log), TalkVolume::Normal, None);
+            views.push(Box::new(view.with_ends(far.clone())));
         }
         views.push(Box::new(CopyStatusRecorder::new(Arc::clone(noted), args.in_background)));
     }
     let volume = volume(args);
     match args.paths() {
         Ok((sources, destination)) if args.tui && is_live_terminal() => {
-            views.push(Box::new(LiveView::new(command_name(args), sources, destination, volume)));
+            let view = LiveView::new(command_name(args), sources, destination, volume);
+            views.push(Box::new(view.with_ends(far.clone())));
             return views;
         }
         _ if args.tui => warn("--tui needs a terminal at stderr: going on without"),
@@ -591,7 +594,7 @@ fn create_views(
     }
     let bar = (volume >= TalkVolume::Normal && !args.dry_run && is_live_terminal())
         .then(report::ProgressLine::on_stderr);
-    let talk = StderrTextView::new(io::stderr(), volume, bar).with_status();
+    let talk = StderrTextView::new(io::stderr(), volume, bar).with_status().with_ends(far.clone());
     views.push(Box::new(talk.in_colour(colour::wants_colour(&io::stderr()))));
     views
 }

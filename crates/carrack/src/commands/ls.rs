@@ -72,7 +72,7 @@ fn list(browser: &RemoteBrowser<'_>, location: &EndLocation, style: ListingStyle
     let (mut shown, mut unwritten) = (0, None);
     let ended = browser.run(location, RemotePathOperation::List, &mut |found| {
         if let BrowseItem::Failed { path, detail } = &found {
-            print_entry_failure(path, detail);
+            print_entry_failure(location.far.as_ref(), path, detail);
             return ControlFlow::Continue(());
         }
         match write_line(&found, style, &mut out) {

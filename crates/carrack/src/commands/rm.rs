@@ -64,7 +64,7 @@ fn remove(args: &RemoveFilesArgs) -> Result<ExitStatus, ExitStatus> {
         let ended =
             browser.run(location, RemotePathOperation::Remove { recursive: args.recursive }, &mut |found| {
                 if let BrowseItem::Failed { path, detail } = &found {
-                    print_entry_failure(path, detail);
+                    print_entry_failure(location.far.as_ref(), path, detail);
                 }
                 ControlFlow::Continue(())
             });

@@ -20,7 +20,7 @@ pub struct FarArgs {
     ///
     /// A program named `ssh` gets some of OpenSSH's options from carrack, any other only `[user@]host` and
     /// the command to run.
-    #[arg(short = 'e', long, value_name = "COMMAND", env = "CARRACK_SSH", default_value = "ssh", help_heading = CONNECTION)]
+    #[arg(short = 'e', long, alias = "rsh", value_name = "COMMAND", env = "CARRACK_SSH", default_value = "ssh", help_heading = CONNECTION)]
     pub ssh: SshCommand,
 
     /// Port of ssh at the far host, as `scp -P` [default: ssh's own]

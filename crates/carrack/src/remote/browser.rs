@@ -137,11 +137,11 @@ impl RemotePathCommandOutcome {
 }
 
 /// Prints the failure of an entry on stderr; a failed write can't be reported.
-pub fn print_entry_failure(path: &[u8], detail: &str) {
+pub fn print_entry_failure(far: Option<&FarEndAddress>, path: &[u8], detail: &str) {
     let _ = writeln!(
         io::stderr(),
         "carrack: failed: {}: {}",
-        escape(path),
+        far.map_or_else(|| escape(path), |far| far.path_text(path)),
         escape_control_characters(&text_without_errno(&detail))
     );
 }

@@ -3,13 +3,16 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
+use carrack_model::{FailureSide, escape};
+
 use crate::remote::location::{EndLocation, FarEndAddress, LocationError};
 use crate::user_error::UserError;
 
 /// The ends on other hosts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RemoteEnds {
     /// None: both ends are in this process.
+    #[default]
     Neither,
     /// The source.
     Source(FarEndAddress),
@@ -28,6 +31,13 @@ impl RemoteEnds {
             RemoteEnds::Sink(sink) => (None, Some(sink)),
             RemoteEnds::Both(source, sink) => (Some(source), Some(sink)),
         }
+    }
+
+    /// Returns the path of one end for a message: with its host, as on a command line, if that end is far.
+    pub fn path_text(&self, side: FailureSide, path: &[u8]) -> String {
+        let (source, sink) = self.ends();
+        let far = if side == FailureSide::Source { source } else { sink };
+        far.map_or_else(|| escape(path), |far| far.path_text(path))
     }
 }
 

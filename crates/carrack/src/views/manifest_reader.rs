@@ -56,7 +56,7 @@ impl ManifestLines {
             let (digest, path) = read_manifest_line(&line).map_err(io::Error::other)?;
             if path.windows(3).any(|bytes| bytes == "\u{fffd}".as_bytes()) {
                 self.lost_count += 1;
-                print_entry_failure(&path, "its name is not UTF-8, and a manifest does not hold it");
+                print_entry_failure(None, &path, "its name is not UTF-8, and a manifest does not hold it");
                 continue;
             }
             let mut rest = &path[..];

@@ -152,7 +152,7 @@ fn looking_making_and_removing() {
     assert!(world.site.path().join("data/a/b").exists());
     let full = world.alice(&["rm", "--yes", &url("/data/a"), &url("/data/a%20b")]);
     assert_exit(&full, 1);
-    assert_says(&full, &["carrack: failed: /data/a: ", "not empty"]);
+    assert_says(&full, &["carrack: failed: carrack://", "/data/a: ", "not empty"]);
     assert_exit(&world.alice(&["rm", "-r", "--yes", &url("/data/a/")]), 0);
     assert_eq!(fs::read_dir(world.site.path().join("data")).unwrap().count(), 0);
     assert_exit(&world.alice(&["rm", "-r", "--yes", &url("/data")]), 3);

@@ -13,6 +13,8 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
+use carrack_model::escape;
+
 /// The far host, as it is passed to ssh.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SshHost {
@@ -72,6 +74,18 @@ impl fmt::Display for FarEndAddress {
         match self {
             FarEndAddress::Ssh(host) => host.fmt(f),
             FarEndAddress::Daemon(daemon) => daemon.fmt(f),
+        }
+    }
+}
+
+impl FarEndAddress {
+    /// Returns a path of this end for a message, as on a command line.
+    pub fn path_text(&self, path: &[u8]) -> String {
+        let (name, path) = (escape(self.to_string().as_bytes()), escape(path));
+        match self {
+            FarEndAddress::Ssh(_) => format!("{name}:{path}"),
+            FarEndAddress::Daemon(_) if path.starts_with('/') => format!("{name}{path}"),
+            FarEndAddress::Daemon(_) => path,
         }
     }
 }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use carrack_model::{TransferEvent, escape};
 use carrack_options::colour;
 
+use crate::remote::route::RemoteEnds;
 use crate::views::report::{FinishedTransfer, StderrTextView, TalkVolume, TransferEventPresenter};
 use held_output::HeldOutput;
 use live_state::LiveViewTransfer;
@@ -49,6 +50,12 @@ impl LiveView {
             talk: StderrTextView::new(HeldOutput::new(io::stderr()), volume, None)
                 .in_colour(colour::wants_colour(&io::stderr())),
         }
+    }
+
+    /// Returns the view with the hosts of paths on other hosts, in the messages that stay.
+    #[must_use]
+    pub fn with_ends(self, far: RemoteEnds) -> LiveView {
+        LiveView { talk: self.talk.with_ends(far), ..self }
     }
 
     fn start_drawing(&mut self) -> io::Result<()> {

@@ -9,12 +9,13 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use carrack_model::limits::FAILURES_LISTED_MAX;
-use carrack_model::{EntryFailure, TransferEvent, TransferProgress, UserNotice, escape};
+use carrack_model::{EntryFailure, FailureSide, TransferEvent, TransferProgress, UserNotice};
 use carrack_options::colour::{TextColour, paint};
 
 use super::progress::{ProgressLine, SmoothedRate};
 use super::{FinishedTransfer, TransferEventPresenter, progress, summary, targets};
 use crate::exit::ExitStatus;
+use crate::remote::route::RemoteEnds;
 use crate::user_error::escape_control_characters;
 use crate::views::quantity::clock;
 
@@ -39,6 +40,8 @@ pub struct StderrTextView<W: Write + Send> {
     failures_listed: usize,
     /// True if the first words of a line may have a colour.
     in_colour: bool,
+    /// The ends on other hosts, for the paths in messages.
+    far: RemoteEnds,
     /// The status, if this view shows it.
     status: Option<TransferStatus>,
     /// True if SIGUSR2 has asked for all messages.
@@ -76,6 +79,7 @@ impl<W: Write + Send> StderrTextView<W> {
             bar,
             failures_listed: 0,
             in_colour: false,
+            far: RemoteEnds::Neither,
             status: None,
             is_verbose: false,
         }
@@ -96,6 +100,12 @@ impl<W: Write + Send> StderrTextView<W> {
     #[must_use]
     pub fn in_colour(self, in_colour: bool) -> StderrTextView<W> {
         StderrTextView { in_colour, ..self }
+    }
+
+    /// Returns the view with the hosts of paths on other hosts.
+    #[must_use]
+    pub fn with_ends(self, far: RemoteEnds) -> StderrTextView<W> {
+        StderrTextView { far, ..self }
     }
 
     /// Returns the writer.
@@ -127,7 +137,8 @@ impl<W: Write + Send> StderrTextView<W> {
                 Some(format!("carrack: {}", escape_control_characters(&delay.to_string())))
             }
             TransferEvent::Notice(UserNotice::Skipped { path, reason }) if is_watched => {
-                Some(format!("carrack: left out: {}: {}", escape(path), escape_control_characters(reason)))
+                let path = self.far.path_text(FailureSide::Source, path);
+                Some(format!("carrack: left out: {path}: {}", escape_control_characters(reason)))
             }
             TransferEvent::Notice(UserNotice::Text(text) | UserNotice::Decision(text)) if is_watched => {
                 Some(format!("carrack: {}", escape_control_characters(text)))
@@ -152,7 +163,7 @@ impl<W: Write + Send> StderrTextView<W> {
         match self.failures_listed {
             n if n <= FAILURES_LISTED_MAX || self.volume() >= TalkVolume::Verbose => Some(format!(
                 "carrack: failed: {}: {}",
-                escape(&failure.path),
+                self.far.path_text(failure.kind.side(), &failure.path),
                 escape_control_characters(&failure.detail)
             )),
             n if n == FAILURES_LISTED_MAX + 1 => Some(
@@ -238,9 +249,12 @@ fn is_summary_redundant(ending: &FinishedTransfer) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use carrack_model::{FailureKind, TransferProgress, TransferSummary};
 
     use super::*;
+    use crate::remote::route::TransferEndsAndPaths;
     use crate::user_error::UserError;
     use crate::views::report::summary::tests::ending;
 
@@ -286,6 +300,18 @@ mod tests {
         assert_eq!(told(TalkVolume::Quiet, &events, None), [failed]);
         assert_eq!(told(TalkVolume::Normal, &events, None), ["carrack: warning: slow", failed]);
         assert_eq!(told(TalkVolume::Verbose, &events, None).len(), 5);
+    }
+
+    #[test]
+    fn paths_at_a_far_end_have_its_host() {
+        let far = TransferEndsAndPaths::parse(&["h:src".into()], OsStr::new("carrack://d/data")).unwrap().far;
+        let mut view = StderrTextView::new(Vec::new(), TalkVolume::Normal, None).with_ends(far);
+        for (path, kind) in [("src/a", FailureKind::Missing), ("/data/b", FailureKind::NoSpace)] {
+            let failure = EntryFailure { path: path.as_bytes().into(), kind, detail: "x".into() };
+            view.show_event(&TransferEvent::Failed(failure), Duration::ZERO).unwrap();
+        }
+        let told = String::from_utf8(view.out).unwrap();
+        assert_eq!(told, "carrack: failed: h:src/a: x\ncarrack: failed: carrack://d/data/b: x\n");
     }
 
     #[test]
