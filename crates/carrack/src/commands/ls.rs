@@ -3,14 +3,17 @@
 use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use carrack_engine::{BrowseItem, RemotePathOperation};
+use carrack_engine::{BrowseItem, RemotePathOperation, RemotePathOperationCounts};
+use carrack_storage::SourceNameWildcard;
 use clap::{Args, ValueHint};
 
 use crate::exit::{self, ExitStatus};
 use crate::options::far_end_connection::FarArgs;
 use crate::remote::browser::{
-    RemoteBrowser, RemotePathCommandOutcome, location_or_exit_status, print_entry_failure,
+    BrowseStop, RemoteBrowser, RemotePathCommandOutcome, location_or_exit_status, print_entry_failure,
 };
 use crate::remote::location::EndLocation;
 use crate::views::entry::{ListingStyle, write_line};
@@ -63,43 +66,87 @@ impl LsArgs {
     }
 }
 
+/// The output of a listing.
+struct Listing {
+    style: ListingStyle,
+    out: Box<dyn Write>,
+    shown: u64,
+    unwritten: Option<io::Error>,
+}
+
+impl Listing {
+    fn new(style: ListingStyle) -> Listing {
+        let out: Box<dyn Write> = if io::stdout().is_terminal() {
+            Box::new(io::stdout().lock())
+        } else {
+            Box::new(BufWriter::new(io::stdout().lock()))
+        };
+        Listing { style, out, shown: 0, unwritten: None }
+    }
+
+    /// Lists a location; with a wildcard only the names that match.
+    fn list(
+        &mut self,
+        browser: &RemoteBrowser<'_>,
+        location: &EndLocation,
+        wildcard: Option<&SourceNameWildcard>,
+    ) -> Result<RemotePathOperationCounts, BrowseStop> {
+        let listed = browser.run(location, RemotePathOperation::List, &mut |found| {
+            let name = match &found {
+                BrowseItem::Failed { path, detail } => {
+                    print_entry_failure(location.far.as_ref(), path, detail);
+                    return ControlFlow::Continue(());
+                }
+                BrowseItem::Entry(entry) => &entry.name,
+                BrowseItem::Export(name) => name,
+            };
+            if wildcard.is_some_and(|wildcard| !wildcard.matches(name)) {
+                return ControlFlow::Continue(());
+            }
+            match write_line(&found, self.style, &mut self.out) {
+                Ok(()) => self.shown += 1,
+                Err(error) => self.unwritten = Some(error),
+            }
+            if self.unwritten.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        self.unwritten = self.unwritten.take().or(self.out.flush().err());
+        listed
+    }
+}
+
 fn list(browser: &RemoteBrowser<'_>, location: &EndLocation, style: ListingStyle) -> ExitStatus {
-    let mut out: Box<dyn Write> = if io::stdout().is_terminal() {
-        Box::new(io::stdout().lock())
-    } else {
-        Box::new(BufWriter::new(io::stdout().lock()))
-    };
-    let (mut shown, mut unwritten) = (0, None);
-    let ended = browser.run(location, RemotePathOperation::List, &mut |found| {
-        if let BrowseItem::Failed { path, detail } = &found {
-            print_entry_failure(location.far.as_ref(), path, detail);
-            return ControlFlow::Continue(());
+    let mut listing = Listing::new(style);
+    let mut ended = listing.list(browser, location, None);
+    if let (Err(BrowseStop::Trouble(_)), Some((directory, wildcard))) = (&ended, last_wildcard(location)) {
+        let matching = listing.list(browser, &directory, Some(&wildcard));
+        // The location's own error says more than that nothing matches.
+        if listing.shown > 0 {
+            ended = matching.map(|counts| RemotePathOperationCounts { done_count: listing.shown, ..counts });
         }
-        match write_line(&found, style, &mut out) {
-            Ok(()) => {
-                shown += 1;
-                ControlFlow::Continue(())
-            }
-            Err(error) => {
-                unwritten = Some(error);
-                ControlFlow::Break(())
-            }
-        }
-    });
-    let unwritten = unwritten.or(out.flush().err());
+    }
     let mut tally = RemotePathCommandOutcome::default();
     if ended.is_err() {
-        tally.add_done(shown);
+        tally.add_done(listing.shown);
     }
     tally.add(ended);
-    unwritten.iter().for_each(|error| tally.report_write_failure(error));
+    listing.unwritten.iter().for_each(|error| tally.report_write_failure(error));
     tally.exit_status()
+}
+
+/// Returns the directory and the wildcard of a far location whose last name is one. On this host the shell
+/// has expanded it.
+fn last_wildcard(location: &EndLocation) -> Option<(EndLocation, SourceNameWildcard)> {
+    let wildcard = SourceNameWildcard::new(location.path.file_name()?.as_bytes())?;
+    let parent = location.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let path = parent.unwrap_or(Path::new(".")).to_path_buf();
+    location.far.is_some().then(|| (EndLocation { path, ..location.clone() }, wildcard))
 }
 
 const EXAMPLES: &str = "\
 Examples:
   carrack ls carrack://dtn1.site.org/      the exports open to you
   carrack ls -l carrack://dtn1.site.org/data/run7
+  carrack ls 'me@dtn1:/data/*.nc'          the names that match
   carrack ls --json me@dtn1:/data | jq -r .path
   carrack ls --token-file token carrack://dtn1.site.org/data
 

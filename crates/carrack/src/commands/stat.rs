@@ -1,6 +1,6 @@
 //! `carrack stat`: the entry at a path, from its arguments to its exit code.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +10,9 @@ use clap::{Args, ValueHint};
 
 use crate::exit::{self, ExitStatus};
 use crate::options::far_end_connection::FarArgs;
-use crate::remote::browser::{RemoteBrowser, RemotePathCommandOutcome, locations};
+use crate::remote::browser::{BrowseStop, RemoteBrowser, RemotePathCommandOutcome, locations};
+use crate::remote::location::EndLocation;
+use crate::remote::wildcards;
 use crate::views::entry::write_stat;
 
 /// Show the entry at a path here, on another host or at a daemon
@@ -41,11 +43,15 @@ fn show(args: &StatArgs) -> Result<ExitStatus, ExitStatus> {
     let locations = locations(&args.locations)?;
     let browser = RemoteBrowser::new(&args.far)?;
     let mut tally = RemotePathCommandOutcome::default();
-    for (location, typed) in locations.iter().zip(&args.locations) {
+    let mut matching = Vec::new();
+    for (location, typed) in locations.into_iter().zip(&args.locations) {
+        matching.extend(matching_locations(&browser, location, typed)?);
+    }
+    for (location, shown) in &matching {
         let mut written = Ok(());
         let ended = browser.run(location, RemotePathOperation::Stat, &mut |found| {
             if let BrowseItem::Entry(entry) = &found {
-                written = write_stat(typed.as_bytes(), entry, args.json, &mut io::stdout().lock());
+                written = write_stat(shown.as_bytes(), entry, args.json, &mut io::stdout().lock());
             }
             ControlFlow::Continue(())
         });
@@ -59,6 +65,24 @@ fn show(args: &StatArgs) -> Result<ExitStatus, ExitStatus> {
         }
     }
     Ok(tally.exit_status())
+}
+
+/// Returns the locations that match, each as it would be typed.
+fn matching_locations(
+    browser: &RemoteBrowser<'_>,
+    location: EndLocation,
+    typed: &OsStr,
+) -> Result<Vec<(EndLocation, OsString)>, ExitStatus> {
+    let literal = location.clone();
+    let found = wildcards::expand(browser, location).map_err(BrowseStop::print)?;
+    let shown = found.into_iter().map(|found| match &found.far {
+        Some(far) if found != literal => {
+            let shown = far.path_text(found.path.as_os_str().as_bytes());
+            (found, shown.into())
+        }
+        _ => (found, typed.to_owned()),
+    });
+    Ok(shown.collect())
 }
 
 const EXAMPLES: &str = "\

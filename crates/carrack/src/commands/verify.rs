@@ -20,10 +20,11 @@ use crate::exit::{self, ExitStatus};
 use crate::options::compared_metadata::VerifyMetadataArgs;
 use crate::options::far_end_connection::FarArgs;
 use crate::output_watch::{self, StatusOutput};
-use crate::remote::browser::{BrowseStop, locations};
+use crate::remote::browser::{BrowseStop, RemoteBrowser, locations};
 use crate::remote::far_end::{self, FailedFarEnd, FarEndAccess, ReachedFarEnd, connect_to_far_end};
 use crate::remote::location::EndLocation;
 use crate::remote::stop_control::StopControl;
+use crate::remote::wildcards;
 use crate::signals::OutputSignals;
 use crate::user_error::UserError;
 use crate::views::manifest_reader::ManifestLines;
@@ -213,6 +214,10 @@ fn print_usage_error(message: &str, hint: &str) -> ExitStatus {
 
 impl<'a> ValidatedVerifyCommand<'a> {
     fn new(args: &'a VerifyArgs) -> Result<ValidatedVerifyCommand<'a>, ExitStatus> {
+        let stop_control = StopControl::watch_signals().map_err(|trouble| {
+            trouble.print();
+            ExitStatus::Nothing
+        })?;
         let mut sources = locations(&args.locations)?;
         let destination = sources
             .pop()
@@ -232,6 +237,9 @@ impl<'a> ValidatedVerifyCommand<'a> {
             }
             _ => {}
         }
+        let browser = RemoteBrowser::with_stop_control(&args.far, stop_control.clone());
+        let matching = sources.into_iter().map(|source| wildcards::expand(&browser, source));
+        let sources = matching.collect::<Result<Vec<_>, _>>().map_err(BrowseStop::print)?.concat();
         if args.extra && sources.len() > 1 && sources.iter().any(|source| name_of(source).is_none()) {
             let message =
                 "with several sources, nobody can tell which of them lacks what is in the destination itself";
@@ -241,10 +249,6 @@ impl<'a> ValidatedVerifyCommand<'a> {
             let message = format!("a part is of one file, and these are {}", sources.len());
             return Err(print_usage_error(&message, "name one regular file and the destination"));
         }
-        let stop_control = StopControl::watch_signals().map_err(|trouble| {
-            trouble.print();
-            ExitStatus::Nothing
-        })?;
         let status = VerifyStatus { began: Instant::now(), totals: Arc::default() };
         OutputSignals::watch()
             .and_then(|signals| {

@@ -27,6 +27,16 @@ pub enum BrowseStop {
     Trouble(UserError),
 }
 
+impl BrowseStop {
+    /// Prints an error, and returns the exit code of a command that has done nothing yet.
+    pub fn print(self) -> ExitStatus {
+        match self {
+            BrowseStop::Interrupted => ExitStatus::Interrupted,
+            BrowseStop::Trouble(trouble) => print_and_return_status(&trouble, ExitStatus::Nothing),
+        }
+    }
+}
+
 /// Runs operations on locations, each in a session of its own.
 pub struct RemoteBrowser<'a> {
     args: &'a FarArgs,
@@ -39,7 +49,12 @@ impl<'a> RemoteBrowser<'a> {
     pub fn new(args: &'a FarArgs) -> Result<RemoteBrowser<'a>, ExitStatus> {
         let stop_control = StopControl::watch_signals()
             .map_err(|trouble| print_and_return_status(&trouble, ExitStatus::Nothing))?;
-        Ok(RemoteBrowser { args, stop_control })
+        Ok(RemoteBrowser::with_stop_control(args, stop_control))
+    }
+
+    /// Creates a browser whose operations end with those of another part of the command.
+    pub fn with_stop_control(args: &'a FarArgs, stop_control: StopControl) -> RemoteBrowser<'a> {
+        RemoteBrowser { args, stop_control }
     }
 
     /// Runs an operation; `found` gets each result, and ends the operation early with `Break`.

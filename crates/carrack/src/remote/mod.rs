@@ -10,3 +10,4 @@ pub mod route;
 pub mod ssh;
 pub mod stop_control;
 pub mod tuner_endpoints;
+pub mod wildcards;

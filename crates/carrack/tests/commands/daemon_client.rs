@@ -123,6 +123,38 @@ fn where_the_users_files_are_they_need_not_be_named() {
 }
 
 #[test]
+fn wildcards_of_the_daemons_paths_are_expanded_but_for_removals() {
+    let world = World::new();
+    let url = |path| world.url(path);
+    for (name, text) in [("1.nc", "1"), ("2.nc", "22"), ("x.txt", "x"), (".nc", "hidden")] {
+        fs::create_dir_all(world.near("near")).unwrap();
+        fs::write(world.near("near").join(name), text).unwrap();
+        fs::create_dir_all(world.site.path().join("data/d")).unwrap();
+        fs::write(world.site.path().join("data/d").join(name), text).unwrap();
+    }
+    let listed = world.alice(&["ls", &url("/data/d/*.nc")]);
+    assert_exit(&listed, 0);
+    let mut names: Vec<String> = said(&listed).lines().map(str::to_owned).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["1.nc", "2.nc"]);
+    assert_exit(&world.alice(&["ls", &url("/data/d/*.none")]), 3);
+
+    let stats = world.alice(&["stat", "--json", &url("/data/[d]/[12].nc")]);
+    assert_exit(&stats, 0);
+    let sizes: Vec<_> = json(&stats).into_iter().map(|stat| stat["size_bytes"].clone()).collect();
+    assert_eq!(sizes, [1, 2]);
+
+    let verified = world.alice(&["verify", &url("/data/d/*.nc"), "near"]);
+    assert_exit(&verified, 0);
+    assert_says(&verified, &["2 entries are equal"]);
+    fs::write(world.near("near/2.nc"), "23").unwrap();
+    assert_exit(&world.alice(&["verify", &url("/data/*/*.nc"), "near"]), 1);
+
+    assert_exit(&world.alice(&["rm", "--yes", &url("/data/d/*.nc")]), 3);
+    assert!(world.site.path().join("data/d/1.nc").exists());
+}
+
+#[test]
 fn looking_making_and_removing() {
     let world = World::new();
     let url = |path| world.url(path);

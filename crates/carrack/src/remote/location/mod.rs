@@ -79,7 +79,7 @@ impl fmt::Display for FarEndAddress {
 }
 
 impl FarEndAddress {
-    /// Returns a path of this end for a message, as on a command line.
+    /// Returns a path of this end for a message.
     pub fn path_text(&self, path: &[u8]) -> String {
         let (name, path) = (escape(self.to_string().as_bytes()), escape(path));
         match self {
