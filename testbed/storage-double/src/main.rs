@@ -136,6 +136,10 @@ fn quit_on_signals(mut signals: Signals, station: Arc<Station>, socket: PathBuf)
                 }
                 Err(error) => eprintln!("carrack-testbed-storage: error: unmounting: {error}"),
             }
+            // It is busy if it is still mounted, and ends by another signal.
+            if !station.is_mounted() {
+                std::process::exit(1);
+            }
         }
     });
 }

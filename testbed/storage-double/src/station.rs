@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
 use fuser::{Config, MountOption, Session, SessionACL};
+use rustix::io::Errno;
 
 use crate::double::Double;
 use crate::mount::Mount;
@@ -47,7 +48,16 @@ impl Station {
             *running = Some(session);
             return Err(error);
         }
-        session.join().map_err(|_| io::Error::other("the session panicked"))?
+        match session.join().map_err(|_| io::Error::other("the session panicked"))? {
+            // A read that was on its way as the mount went.
+            Err(error) if error.raw_os_error() == Some(Errno::CONNABORTED.raw_os_error()) => Ok(()),
+            ended => ended,
+        }
+    }
+
+    /// Returns true if the double is mounted.
+    pub fn is_mounted(&self) -> bool {
+        self.session().is_some()
     }
 
     fn session(&self) -> MutexGuard<'_, Option<JoinHandle<io::Result<()>>>> {
