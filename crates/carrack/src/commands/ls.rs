@@ -3,8 +3,6 @@
 use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use carrack_engine::{BrowseItem, RemotePathOperation, RemotePathOperationCounts};
 use carrack_storage::SourceNameWildcard;
@@ -16,6 +14,7 @@ use crate::remote::browser::{
     BrowseStop, RemoteBrowser, RemotePathCommandOutcome, location_or_exit_status, print_entry_failure,
 };
 use crate::remote::location::EndLocation;
+use crate::remote::wildcards::last_wildcard;
 use crate::views::entry::{ListingStyle, write_line};
 
 /// List a directory here, on another host or at a daemon
@@ -131,15 +130,6 @@ fn list(browser: &RemoteBrowser<'_>, location: &EndLocation, style: ListingStyle
     tally.add(ended);
     listing.unwritten.iter().for_each(|error| tally.report_write_failure(error));
     tally.exit_status()
-}
-
-/// Returns the directory and the wildcard of a far location whose last name is one. On this host the shell
-/// has expanded it.
-fn last_wildcard(location: &EndLocation) -> Option<(EndLocation, SourceNameWildcard)> {
-    let wildcard = SourceNameWildcard::new(location.path.file_name()?.as_bytes())?;
-    let parent = location.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let path = parent.unwrap_or(Path::new(".")).to_path_buf();
-    location.far.is_some().then(|| (EndLocation { path, ..location.clone() }, wildcard))
 }
 
 const EXAMPLES: &str = "\

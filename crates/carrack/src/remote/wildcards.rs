@@ -1,10 +1,10 @@
-//! Wildcards in far locations: `ls`, `stat` and `verify` list directories to expand them, as any end can. A
-//! copy leaves that to the far end.
+//! Wildcards in the last name of a far location: `ls`, `stat` and `verify` list its directory to expand them.
+//! A copy leaves that to the far end, which also knows those of other names.
 
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 
 use carrack_engine::{BrowseItem, RemotePathOperation};
 use carrack_storage::SourceNameWildcard;
@@ -16,72 +16,49 @@ use crate::user_error::UserError;
 /// Bound of the matches of one location, each of which costs a session.
 const MATCHES_MAX: usize = 10_000;
 
-/// Returns the locations that `typed` matches, sorted by path: `typed` itself if it is of this host, whose
-/// shell has expanded it, or has no wildcards, or if nothing matches. An entry of the literal name comes
-/// first.
-pub fn expand(browser: &RemoteBrowser<'_>, typed: EndLocation) -> Result<Vec<EndLocation>, BrowseStop> {
-    let has_wildcards = typed.path.iter().any(|name| SourceNameWildcard::new(name.as_bytes()).is_some());
-    if typed.far.is_none() || !has_wildcards {
-        return Ok(vec![typed]);
-    }
-    let at = EndLocation { path: PathBuf::new(), ..typed.clone() };
-    let mut found = vec![PathBuf::new()];
-    for component in typed.path.components() {
-        let Component::Normal(name) = component else {
-            found.iter_mut().for_each(|path| path.push(component));
-            continue;
-        };
-        let Some(wildcard) = SourceNameWildcard::new(name.as_bytes()) else {
-            found.iter_mut().for_each(|path| path.push(name));
-            continue;
-        };
-        let mut next = Vec::new();
-        for directory in &found {
-            let names = match list_matches(browser, &at, directory, name, &wildcard) {
-                // A match of another wildcard may be no directory.
-                Err(BrowseStop::Trouble(_)) if found.len() > 1 => continue,
-                names => names?,
-            };
-            next.extend(names.into_iter().map(|name| directory.join(OsStr::from_bytes(&name))));
-            if next.len() > MATCHES_MAX {
-                let message = format!("more than {MATCHES_MAX} names match");
-                return Err(BrowseStop::Trouble(UserError::new(message).hint("name their directory")));
-            }
-        }
-        found = next;
-    }
-    if found.is_empty() {
-        return Ok(vec![typed]);
-    }
-    if typed.path.as_os_str().as_bytes().ends_with(b"/") {
-        found.iter_mut().for_each(|path| path.push(""));
-    }
-    found.sort();
-    Ok(found.into_iter().map(|path| EndLocation { path, ..typed.clone() }).collect())
+/// Returns the directory and the wildcard of a far location whose last name is one. On this host the shell
+/// has expanded it.
+pub fn last_wildcard(location: &EndLocation) -> Option<(EndLocation, SourceNameWildcard)> {
+    let wildcard = SourceNameWildcard::new(location.path.file_name()?.as_bytes())?;
+    let parent = location.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let path = parent.unwrap_or(Path::new(".")).to_path_buf();
+    location.far.is_some().then(|| (EndLocation { path, ..location.clone() }, wildcard))
 }
 
-/// Returns the names of a directory's entries that match, or only the literal name if there is such an entry.
-fn list_matches(
-    browser: &RemoteBrowser<'_>,
-    at: &EndLocation,
-    directory: &Path,
-    literal: &OsStr,
-    wildcard: &SourceNameWildcard,
-) -> Result<Vec<Box<[u8]>>, BrowseStop> {
-    let shown = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-    let listed = EndLocation { path: shown.to_path_buf(), ..at.clone() };
+/// Returns the locations that `typed` matches, sorted by name: `typed` itself if it has no wildcard, if an
+/// entry has this very name, or if nothing matches.
+pub fn expand(browser: &RemoteBrowser<'_>, typed: EndLocation) -> Result<Vec<EndLocation>, BrowseStop> {
+    let Some((directory, wildcard)) = last_wildcard(&typed) else { return Ok(vec![typed]) };
+    let literal = typed.path.file_name().map(OsStr::as_bytes).unwrap_or_default();
     let (mut names, mut is_literal) = (Vec::new(), false);
-    browser.run(&listed, RemotePathOperation::List, &mut |item| {
-        let name = match item {
+    browser.run(&directory, RemotePathOperation::List, &mut |item| {
+        let name: Box<[u8]> = match item {
             BrowseItem::Entry(entry) => entry.name,
             BrowseItem::Export(name) => name,
-            BrowseItem::Failed { .. } => return ControlFlow::Continue(()),
+            // What can't be examined is not left out: the command says so.
+            BrowseItem::Failed { path, .. } => {
+                path.rsplit(|&byte| byte == b'/').next().unwrap_or(&path).into()
+            }
         };
-        is_literal |= *name == *literal.as_bytes();
+        is_literal |= *name == *literal;
         if wildcard.matches(&name) {
             names.push(name);
         }
         if names.len() > MATCHES_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
-    Ok(if is_literal { vec![literal.as_bytes().into()] } else { names })
+    if names.len() > MATCHES_MAX {
+        let message = format!("more than {MATCHES_MAX} names match");
+        return Err(BrowseStop::Trouble(UserError::new(message).hint("name their directory")));
+    }
+    if is_literal || names.is_empty() {
+        return Ok(vec![typed]);
+    }
+    names.sort();
+    // A slash behind the wildcard stays.
+    let has_slash = typed.path.as_os_str().as_bytes().ends_with(b"/");
+    let located = names.into_iter().map(|name| {
+        let path = typed.path.with_file_name(OsStr::from_bytes(&name));
+        EndLocation { path: if has_slash { path.join("") } else { path }, ..typed.clone() }
+    });
+    Ok(located.collect())
 }

@@ -139,7 +139,7 @@ fn wildcards_of_the_daemons_paths_are_expanded_but_for_removals() {
     assert_eq!(names, ["1.nc", "2.nc"]);
     assert_exit(&world.alice(&["ls", &url("/data/d/*.none")]), 3);
 
-    let stats = world.alice(&["stat", "--json", &url("/data/[d]/[12].nc")]);
+    let stats = world.alice(&["stat", "--json", &url("/data/d/[12].nc")]);
     assert_exit(&stats, 0);
     let sizes: Vec<_> = json(&stats).into_iter().map(|stat| stat["size_bytes"].clone()).collect();
     assert_eq!(sizes, [1, 2]);
@@ -148,7 +148,7 @@ fn wildcards_of_the_daemons_paths_are_expanded_but_for_removals() {
     assert_exit(&verified, 0);
     assert_says(&verified, &["2 entries are equal"]);
     fs::write(world.near("near/2.nc"), "23").unwrap();
-    assert_exit(&world.alice(&["verify", &url("/data/*/*.nc"), "near"]), 1);
+    assert_exit(&world.alice(&["verify", &url("/data/d/*.nc"), "near"]), 1);
 
     assert_exit(&world.alice(&["rm", "--yes", &url("/data/d/*.nc")]), 3);
     assert!(world.site.path().join("data/d/1.nc").exists());

@@ -60,8 +60,8 @@ fn arrives(options: &[&str], exit: i32) -> (String, String) {
         assert_exit(&output, exit);
         let told = String::from_utf8_lossy(&output.stderr);
         let told: Vec<&str> = told.lines().filter(|line| line.contains("left out")).collect();
-        let mut told: Vec<String> =
-            told.iter().map(|line| line.replace(dir.path().to_str().unwrap(), "")).collect();
+        let top = format!("{from}{}", dir.path().display());
+        let mut told: Vec<String> = told.iter().map(|line| line.replace(&top, "")).collect();
         told.sort();
         answers.insert((files(&sink).into_iter().collect::<Vec<_>>().join(" "), told.join("\n")));
     }
