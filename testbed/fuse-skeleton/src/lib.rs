@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fuser::{
-    FileAttr, FileHandle, FileType, FopenFlags, Generation, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry,
-    ReplyOpen, TimeOrNow,
+    FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, ReplyAttr, ReplyData, ReplyEmpty,
+    ReplyEntry, ReplyOpen, Session, TimeOrNow,
 };
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -35,6 +35,15 @@ pub fn unmount(mount_point: &Path) -> io::Result<()> {
             Err(Errno::BUSY) if Instant::now() < deadline => thread::sleep(UNMOUNT_PAUSE),
             Err(errno) => return Err(errno.into()),
         }
+    }
+}
+
+/// Serves a mount until it is gone.
+pub fn run<F: Filesystem>(session: Session<F>) -> io::Result<()> {
+    match session.run() {
+        // A read that is on its way as the mount goes.
+        Err(error) if error.raw_os_error() == Some(Errno::CONNABORTED.raw_os_error()) => Ok(()),
+        ended => ended,
     }
 }
 

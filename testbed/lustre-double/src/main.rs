@@ -119,7 +119,7 @@ fn serve(arguments: Arguments) -> io::Result<()> {
             }
         }
     });
-    session.run()
+    carrack_testbed_fuse::run(session)
 }
 
 /// Every inode that the kernel remembers takes a descriptor.

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 
 use fuser::{Config, MountOption, Session, SessionACL};
-use rustix::io::Errno;
 
 use crate::double::Double;
 use crate::mount::Mount;
@@ -34,7 +33,7 @@ impl Station {
         if running.is_none() {
             let mount = Mount::new(self.double.clone(), self.is_direct);
             let session = Session::new(mount, &self.mount_point, &config(self.threads))?;
-            *running = Some(thread::spawn(move || session.run()));
+            *running = Some(thread::spawn(move || carrack_testbed_fuse::run(session)));
         }
         Ok(())
     }
@@ -48,11 +47,7 @@ impl Station {
             *running = Some(session);
             return Err(error);
         }
-        match session.join().map_err(|_| io::Error::other("the session panicked"))? {
-            // A read that was on its way as the mount went.
-            Err(error) if error.raw_os_error() == Some(Errno::CONNABORTED.raw_os_error()) => Ok(()),
-            ended => ended,
-        }
+        session.join().map_err(|_| io::Error::other("the session panicked"))?
     }
 
     /// Returns true if the double is mounted.

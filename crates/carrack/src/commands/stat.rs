@@ -11,7 +11,7 @@ use clap::{Args, ValueHint};
 use crate::exit::{self, ExitStatus};
 use crate::options::far_end_connection::FarArgs;
 use crate::remote::browser::{BrowseStop, RemoteBrowser, RemotePathCommandOutcome, locations};
-use crate::remote::location::EndLocation;
+use crate::remote::location::{EndLocation, path_text};
 use crate::remote::wildcards;
 use crate::views::entry::write_stat;
 
@@ -75,12 +75,13 @@ fn matching_locations(
 ) -> Result<Vec<(EndLocation, OsString)>, ExitStatus> {
     let literal = location.clone();
     let found = wildcards::expand(browser, location).map_err(BrowseStop::print)?;
-    let shown = found.into_iter().map(|found| match &found.far {
-        Some(far) if found != literal => {
-            let shown = far.path_text(found.path.as_os_str().as_bytes());
-            (found, shown.into())
-        }
-        _ => (found, typed.to_owned()),
+    let shown = found.into_iter().map(|found| {
+        let shown = if found == literal {
+            typed.to_owned()
+        } else {
+            path_text(found.far.as_ref(), found.path.as_os_str().as_bytes()).into()
+        };
+        (found, shown)
     });
     Ok(shown.collect())
 }

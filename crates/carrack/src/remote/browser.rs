@@ -8,12 +8,12 @@ use carrack_engine::{
     BrowseItem, PathOperationRequest, RemotePathOperation, RemotePathOperationCounts, SessionError,
     perform_local_operation, perform_remote_operation,
 };
-use carrack_model::{escape, text_without_errno};
+use carrack_model::text_without_errno;
 
 use crate::exit::ExitStatus;
 use crate::options::FarArgs;
 use crate::remote::far_end::{self, FarEndAccess, connect_to_far_end};
-use crate::remote::location::{EndLocation, FarEndAddress, LocationError};
+use crate::remote::location::{EndLocation, FarEndAddress, LocationError, path_text};
 use crate::remote::stop_control::StopControl;
 use crate::user_error::{UserError, escape_control_characters};
 use crate::views::output::print_stdout_error;
@@ -156,7 +156,7 @@ pub fn print_entry_failure(far: Option<&FarEndAddress>, path: &[u8], detail: &st
     let _ = writeln!(
         io::stderr(),
         "carrack: failed: {}: {}",
-        far.map_or_else(|| escape(path), |far| far.path_text(path)),
+        path_text(far, path),
         escape_control_characters(&text_without_errno(&detail))
     );
 }

@@ -3,9 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-use carrack_model::{FailureSide, escape};
+use carrack_model::FailureSide;
 
-use crate::remote::location::{EndLocation, FarEndAddress, LocationError};
+use crate::remote::location::{EndLocation, FarEndAddress, LocationError, path_text};
 use crate::user_error::UserError;
 
 /// The ends on other hosts.
@@ -37,7 +37,7 @@ impl RemoteEnds {
     pub fn path_text(&self, side: FailureSide, path: &[u8]) -> String {
         let (source, sink) = self.ends();
         let far = if side == FailureSide::Source { source } else { sink };
-        far.map_or_else(|| escape(path), |far| far.path_text(path))
+        path_text(far, path)
     }
 }
 

@@ -78,15 +78,15 @@ impl fmt::Display for FarEndAddress {
     }
 }
 
-impl FarEndAddress {
-    /// Returns a path of this end for a message.
-    pub fn path_text(&self, path: &[u8]) -> String {
-        let (name, path) = (escape(self.to_string().as_bytes()), escape(path));
-        match self {
-            FarEndAddress::Ssh(_) => format!("{name}:{path}"),
-            FarEndAddress::Daemon(_) if path.starts_with('/') => format!("{name}{path}"),
-            FarEndAddress::Daemon(_) => path,
+/// Returns a path for a message, with its host if it is of a far end.
+pub fn path_text(far: Option<&FarEndAddress>, path: &[u8]) -> String {
+    let path = escape(path);
+    match far {
+        Some(FarEndAddress::Ssh(host)) => format!("{}:{path}", escape(host.to_string().as_bytes())),
+        Some(FarEndAddress::Daemon(daemon)) if path.starts_with('/') => {
+            format!("{}{path}", escape(daemon.to_string().as_bytes()))
         }
+        _ => path,
     }
 }
 
